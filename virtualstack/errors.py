@@ -28,8 +28,9 @@ Every error pickles with its attributes, so it crosses process borders whole.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
+from dataclasses import dataclass
 from typing import Any, Self
 
 from virtualstack.printable import printable
@@ -158,6 +159,20 @@ class ManifestError(VirtualStackError, ValueError):
     """A manifest, encoding, grid or fill value contradicts itself, or cannot be made from the given arguments."""
 
 
+@dataclass(frozen=True, slots=True)
+class Option:
+    """An option that helps: as an argument in Python, and as an option of the command.
+
+    Parameters
+    ----------
+    argument, command
+        Text of both.
+    """
+
+    argument: str
+    command: str
+
+
 class CombineError(VirtualStackError, ValueError):
     """Arrays cannot be joined as they are.
 
@@ -171,6 +186,8 @@ class CombineError(VirtualStackError, ValueError):
         The two values that clash.
     left_url, right_url
         A source of each side, or ``None``.
+    options
+        Options that help, in the order of the message, which has each as an argument in Python.
     """
 
     def __init__(
@@ -183,6 +200,7 @@ class CombineError(VirtualStackError, ValueError):
         right: object = None,
         left_url: str | None = None,
         right_url: str | None = None,
+        options: Sequence[Option] = (),
     ) -> None:
         super().__init__(message)
         self.variable = variable
@@ -191,6 +209,7 @@ class CombineError(VirtualStackError, ValueError):
         self.right = right
         self.left_url = left_url
         self.right_url = right_url
+        self.options = tuple(options)
 
 
 class ChunkAlignmentError(CombineError):

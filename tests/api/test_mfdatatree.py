@@ -73,8 +73,9 @@ def test_groups_get_a_new_dimension(tmp_path):
 def test_groups_that_pack_differently_are_unpacked(tmp_path):
     paths = [write(tmp_path / f"{i}.nc", start=2 * i, scale=0.5 / (i + 1)) for i in range(2)]
     with pytest.raises(CombineError, match="scale_factor") as caught:
-        vs.open_virtual_mfdatatree(paths)
+        vs.open_virtual_mfdatatree(paths, unpack=False)
     assert caught.value.__notes__ == ["This is in the group '/fine'"]
+    check(vs.open_virtual_mfdatatree(paths), paths)
     check(vs.open_virtual_mfdatatree(paths, unpack="differing"), paths)
     check(vs.open_virtual_mfdatatree(paths, unpack=True), paths)
 

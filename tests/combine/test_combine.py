@@ -60,7 +60,7 @@ def test_constant_variables_are_compared_by_value_and_kept_virtual(tmp_path):
             {"extra": "more"},
             r"of 2 files, .more. is missing from 1; .*b.nc. has .more. and .*a.nc. does not. .* join=.outer.",
         ),
-        ({"scale": 2.0}, r"'lat' .* scale_factor is None and .*2\.0"),
+        ({"scale": 2.0}, r"'lat' .* differs between .*: 2 of 3 values differ, by up to 2, first 1.0 and 2.0"),
     ],
 )
 def test_what_differs_is_named(tmp_path, change, message):

@@ -8,16 +8,16 @@ import xarray as xr
 from tests.data.arrays import referenced_array
 from virtualstack import combine_datasets
 from virtualstack.combine.addition import _check_order
-from virtualstack.combine.concat import concat_parts
+from virtualstack.combine.concat import check_calendars, concat_parts
 from virtualstack.combine.conflicts import Rules
 from virtualstack.combine.datasets import CombineOptions, combine_trees
 from virtualstack.combine.fitting import Fitting, check_presence, cut_like, fitted
-from virtualstack.combine.labels import check_calendars, check_kinds, span
 from virtualstack.combine.part import Part, each_node
 from virtualstack.combine.region import _by_labels, placed
 from virtualstack.combine.update import _differing, _listed
 from virtualstack.errors import ChunkAlignmentError, CombineError
 from virtualstack.manifests import ChunkAxis, ManifestGroup
+from virtualstack.planning.labels import check_kinds, span
 from virtualstack.storage import Storage
 
 STORAGE = Storage.from_option(None)
@@ -180,6 +180,7 @@ REFUSED = {
                 dataset(n, {"v": virtual(cf={"scale_factor": x}), "w": ("t", [1.0])})
                 for n, x in (("a", 2.0), ("b", 3.0))
             ],
+            unpack=False,
         ),
         "differs between 'a' and 'b': scale_factor is 2.0 and 3.0 (unpack='differing' decodes both).",
         ("v", "values", 2.0, 3.0, "a", "b"),
@@ -264,7 +265,7 @@ REFUSED = {
     ),
     "files of the same coordinates": (
         by_coords(dataset("a", x=[0, 1]), dataset("b", x=[0, 1], y=[5]), dataset("c", x=[0, 1])),
-        "'a' and 'b' have the same coordinates ['x'], which therefore",
+        "'a' and 'b' have the same coordinates ['x'], so their order is not known. Say what",
         (None, "labels", None, None, "a", "b"),
     ),
     "labels without an order": (
@@ -274,13 +275,13 @@ REFUSED = {
     ),
     "labels that overlap": (
         by_coords(dataset("a", x=[1, 2, 3, 4]), dataset("b", x=[3, 4, 5, 6])),
-        "coordinate 'x' overlaps: 1 to 4 in 'a' and 3 to 6 in 'b' (both have 3 and 1 more). Leave",
-        ("x", "labels", (1, 4), (3, 6), "a", "b"),
+        "'a' and 'b' both have x 3 to 4; duplicates='first' or duplicates='last' keeps one of them",
+        (None, "labels", None, None, "a", "b"),
     ),
     "labels that overlap by one": (
         by_coords(dataset("b", x=[4, 5, 6]), dataset("a", x=[1, 2, 4])),
-        "coordinate 'x' overlaps: 1 to 4 in 'a' and 4 to 6 in 'b' (both have 4). Leave",
-        ("x", "labels", (1, 4), (4, 6), "a", "b"),
+        "'b' and 'a' both have x 4; duplicates=",
+        (None, "labels", None, None, "b", "a"),
     ),
     "regions of an unknown dimension": (
         lambda: placed(group("old"), group("new"), {"y": 0, "z": 1, "x": 2}, FITTING),

@@ -8,9 +8,10 @@ import pytest
 import xarray as xr
 
 from virtualstack import combine_datasets
-from virtualstack.combine.labels import check_calendars, check_kinds, distance, distinct_labels, first_within, is_jitter
+from virtualstack.combine.concat import check_calendars
 from virtualstack.combine.part import Part
 from virtualstack.errors import CombineError
+from virtualstack.planning.labels import check_kinds, distance, distinct_labels, first_within, is_jitter
 
 DATES = pd.date_range("2000-01-01", periods=3)
 

@@ -129,7 +129,7 @@ def test_duplicate_files(tmp_path):
     """Files that exist twice in a survey are duplicates with their names."""
     found = vs.survey(write_days(tmp_path, [0, 1]) * 2).timeline
     assert found.n_duplicates == 2
-    assert found.duplicates[0].text == "000.nc and 000.nc: same values"
+    assert found.duplicates[0].text == "000.nc and 000.nc: same labels"
     assert found.duplicates[0].n_values == 4
 
 

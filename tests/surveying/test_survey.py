@@ -20,11 +20,12 @@ from tests.amount import examples
 from tests.data.netcdf4 import netcdf4_file
 from virtualstack.errors import CombineError, SourceNotFoundError, StorageError
 from virtualstack.formats.hdf5.reader import HDF5
+from virtualstack.planning.gaps import Gap, find_gaps
 from virtualstack.storage import MemoryTarget
 from virtualstack.surveying import coordinate as survey_line
 from virtualstack.surveying import sequence
 from virtualstack.surveying.facts import collect_facts, describe_fact, find_periods
-from virtualstack.surveying.sequence import Gap, Shared, count_shared, find_gaps, find_interleaved
+from virtualstack.surveying.sequence import Shared, count_shared, find_interleaved
 
 EPOCH = "days since 2000-01-01"
 
@@ -116,7 +117,7 @@ def test_files_of_one_time_each_follow_it(tmp_path):
         ({"dtype": "f8"}, "dtype of tas: float32 -> float64"),
         ({"dtype": ">f4", "endian": "big"}, "dtype of tas: float32 -> float32 big-endian"),
         ({"attrs": {"scale_factor": 0.5}}, "packing of tas: none -> scale_factor=0.5"),
-        ({"attrs": {"units": "days since 2000-01-01"}}, "time units of tas: none -> days since 2000-01-01"),
+        ({"attrs": {"units": "days since 2000-01-01"}}, "time units of tas: none -> days"),
         ({"extra": ("pr",)}, "pr: absent -> there"),
         ({"attrs": {"missing_value": np.float32(-9)}}, "fill of tas: unwritten="),
         ({"calendar": "noleap"}, "calendar of time: standard -> noleap"),
@@ -323,7 +324,7 @@ def test_a_copy_is_there_twice(tmp_path):
     found = vs.survey([*files, tmp_path / "copy.nc"])
     assert names(found.duplicates["url"]) == ["f001.nc"]
     assert names(found.duplicates["other"]) == ["copy.nc"]
-    assert found.duplicates[["kind", "values"]].values.tolist() == [["same values", 5]]
+    assert found.duplicates[["kind", "values"]].values.tolist() == [["same labels", 5]]
     assert not len(found.gaps)
 
 
@@ -339,9 +340,9 @@ def test_a_copy_of_the_same_size_and_etag_is_told(tmp_path):
     """Once, and the values agree too."""
     found = vs.survey(stored_twice(tmp_path, 0, 5, 10, 0))
     assert found.duplicates.values.tolist() == [
-        ["memory://survey/a.nc", "memory://survey/d.nc", "same values, size and etag", 5]
+        ["memory://survey/a.nc", "memory://survey/d.nc", "same labels, size and etag", 5]
     ]
-    assert "a.nc and d.nc: same values, size and etag (5 values)" in str(found)
+    assert "a.nc and d.nc: same labels, size and etag (5 labels)" in str(found)
 
 
 def test_size_and_etag_alone_make_no_duplicate(tmp_path, monkeypatch):
@@ -403,7 +404,7 @@ def test_values_that_a_file_repeats_are_told(tmp_path):
     """Such a file cannot be joined by its coordinate."""
     found = vs.survey([write(tmp_path / "a.nc", 0, times=[0, 1, 2, 2, 3, 3, 3]), write(tmp_path / "b.nc", 4)])
     assert [[*names(row[:2]), *row[2:]] for row in found.duplicates.values.tolist()] == [["a.nc", "a.nc", "repeats", 3]]
-    assert "duplicates\n  a.nc: repeats 3 values" in str(found)
+    assert "duplicates\n  a.nc: repeats 3 labels" in str(found)
 
 
 def test_overlaps_of_tiles_are_no_duplicates(tmp_path):
@@ -423,7 +424,7 @@ def test_places_that_cannot_be_read_are_unknown(tmp_path, monkeypatch):
         return read(array, *arguments, **options)
 
     monkeypatch.setattr(survey_line, "read_array", failing)
-    assert vs.survey(files).duplicates["kind"].tolist() == ["same values, place unknown"]
+    assert vs.survey(files).duplicates["kind"].tolist() == ["same labels, place unknown"]
 
 
 values_of_files = st.lists(
@@ -504,7 +505,7 @@ def test_a_file_is_interleaved_where_it_begins_before_the_end_of_one_before_it(p
 def test_tiles_are_no_duplicates(tmp_path):
     """Another coordinate tells them apart."""
     found = vs.survey([write(tmp_path / "a.nc", 0), write(tmp_path / "b.nc", 0, x=4)]).duplicates
-    assert found["kind"].tolist() == ["same values, other place"]
+    assert found["kind"].tolist() == ["same labels, other place"]
 
 
 def test_gaps_are_missing_steps(tmp_path):

@@ -63,7 +63,7 @@ def test_what_is_appended_must_fit(tmp_path, files):
     with pytest.raises(CombineError, match=r"Repository\.update to insert"):
         repo.append(files[0], "time")
     with pytest.raises(TypeError, match="name of the dimension"):
-        repo.append(files[2], None)
+        repo.append(files[2], 1)
     assert len(repo.log()) == 1
     out_of_order = repo.append(files[0], "time", ordered=False)
     xr.testing.assert_identical(out_of_order.open_dataset().load(), wanted([files[1], files[0]]))

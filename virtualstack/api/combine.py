@@ -10,6 +10,7 @@ import xarray as xr
 from virtualstack.combine import Combine, CombineOptions, Join, Labelling, Nested, flatten, nest_like
 from virtualstack.combine import combine_datasets as combine_by
 from virtualstack.dataset import declared_dataset
+from virtualstack.planning import Duplicates
 from virtualstack.storage import StorageLike
 
 __all__ = ["combine_datasets"]
@@ -24,7 +25,9 @@ def combine_datasets(
     join: Join = "exact",
     tolerance: Any = None,
     new_dim: Mapping[str, Labelling] | None = None,
-    unpack: Literal[False, "differing"] = False,
+    labels: Mapping[str, str] | None = None,
+    duplicates: Duplicates | None = None,
+    unpack: Literal[False, "differing"] | None = None,
     combine_options: Mapping[str, Any] | None = None,
     storage: StorageLike = None,
 ) -> xr.Dataset:
@@ -38,8 +41,8 @@ def combine_datasets(
     datasets
         A list of datasets, or lists of lists for ``combine="nested"`` along several dimensions.
     combine
-        ``"by_coords"``: the dimension coordinates decide the order. ``"nested"``: datasets are joined in the order of
-        the list.
+        ``"by_coords"``: the coordinates decide the order, and the dimensions along which datasets are joined.
+        ``"nested"``: datasets are joined in the order of the list.
     concat_dim
         Dimension to join along with ``combine="nested"``, or one dimension for each level of lists, outermost first. At
         a level with ``None``, datasets with different variables are merged. A dimension that no dataset has is new.
@@ -56,8 +59,15 @@ def combine_datasets(
         New dimensions by name, each with the source of its labels: a :class:`FromName` (of
         ``dataset.encoding["source"]``), a :class:`FromAttribute`, or a function of the dataset. Data
         variables get them; coordinates only if ``combine_options["coords"]`` names them.
+    labels
+        Variables whose values become the labels of a dimension that has none, by dimension: ``{"Time": "Times"}``.
+        Texts that are dates become dates.
+    duplicates
+        The dataset that counts if several have the same labels: the ``"first"`` or the ``"last"`` of the list. By
+        default they are an error that names them.
     unpack
-        ``"differing"`` unpacks the variables that the datasets pack differently. ``False`` unpacks none.
+        ``"differing"``, the default, unpacks the variables that the datasets pack differently; ``.virtual.report()``
+        names them. With ``False`` these are an error.
     combine_options
         Options of :func:`xarray.concat` as a dict, such as ``{"coords": ["t"]}``: ``data_vars``, ``coords``,
         ``compat`` ("equals" or "override"), ``combine_attrs`` and ``fill_value``. By default attributes that differ are
@@ -98,7 +108,7 @@ def combine_datasets(
     >>> vs.combine_datasets(days).virtual.open()["rain"].values
     array([1., 2.])
     """
-    if unpack not in (False, "differing"):
+    if unpack not in (False, None, "differing"):
         raise ValueError(f"unpack={unpack!r}; for datasets that are open it is False or 'differing'")
     how = CombineOptions.from_options(
         combine=combine,
@@ -106,6 +116,8 @@ def combine_datasets(
         join=join,
         tolerance=tolerance,
         new_dim=new_dim,
+        labels=labels,
+        duplicates=duplicates,
         unpack=unpack,
         combine_options=combine_options,
     )

@@ -16,6 +16,7 @@ from virtualstack.dataset import get_refusals, with_refusals
 from virtualstack.dataset.opening import OnError, Opening
 from virtualstack.formats.base import Reader, Unsupported
 from virtualstack.manifests import ManifestGroup
+from virtualstack.planning import Duplicates
 from virtualstack.storage import Allow, Stale, StorageLike
 
 __all__ = ["open_virtual_mfdataset", "open_virtual_mfdatatree"]
@@ -31,7 +32,9 @@ def open_virtual_mfdataset(
     tolerance: Any = None,
     preprocess: Callable[[xr.Dataset], xr.Dataset] | None = None,
     new_dim: Mapping[str, Labelling] | None = None,
-    unpack: bool | Literal["differing"] = False,
+    labels: Mapping[str, str] | None = None,
+    duplicates: Duplicates | None = None,
+    unpack: bool | Literal["differing"] | None = None,
     combine_options: Mapping[str, Any] | None = None,
     executor: Any = None,
     on_error: OnError = "raise",
@@ -62,8 +65,8 @@ def open_virtual_mfdataset(
         lists of lists to join along several dimensions with ``combine="nested"``. The matches of a pattern are in
         natural order. A virtual dataset may stand in place of a URL; it is joined as it is, after ``preprocess``.
     combine
-        ``"by_coords"``: the dimension coordinates decide the order of files. ``"nested"``: files are joined in the
-        order of ``urls``.
+        ``"by_coords"``: the coordinates decide the order of files, and the dimensions along which they are joined (see
+        docs/how-to/join-many-files.md). ``"nested"``: files are joined in the order of ``urls``.
     concat_dim
         Dimension to join along with ``combine="nested"``, or one dimension for each level of lists, outermost first. At
         a level with ``None``, files with different variables are merged. A dimension that no file has is new.
@@ -82,9 +85,16 @@ def open_virtual_mfdataset(
     new_dim
         New dimensions by name, each with the source of its labels: a :class:`FromName`, a :class:`FromAttribute`, or a
         function of the dataset. Data variables get them; coordinates only if ``combine_options["coords"]`` names them.
+    labels
+        Variables whose values become the labels of a dimension that has none, by dimension: ``{"Time": "Times"}`` for
+        files of WRF. Texts that are dates become dates.
+    duplicates
+        The file that counts if several have the same labels: the ``"first"`` or the ``"last"`` in the order of
+        ``urls``. By default they are an error that names them.
     unpack
         If true, virtual variables are decoded as ``xr.open_dataset`` decodes them: missing values, scale and offset,
-        and times. ``"differing"`` does this only for variables that the files pack differently.
+        and times. ``"differing"``, the default, does this only for variables that the files pack differently;
+        ``.virtual.report()`` names them. If false, these are an error.
     combine_options
         Options of :func:`xarray.concat` as a dict, such as ``{"coords": ["t"]}``: ``data_vars``, ``coords``,
         ``compat`` ("equals" or "override"), ``combine_attrs`` and ``fill_value``. By default attributes that differ are
@@ -175,6 +185,8 @@ def open_virtual_mfdataset(
         join=join,
         tolerance=tolerance,
         new_dim=new_dim,
+        labels=labels,
+        duplicates=duplicates,
         unpack=unpack,
         decode_times=decode_times,
         combine_options=combine_options,
@@ -246,7 +258,9 @@ def open_virtual_mfdatatree(
     tolerance: Any = None,
     preprocess: Callable[[xr.DataTree], xr.DataTree] | None = None,
     new_dim: Mapping[str, Labelling] | None = None,
-    unpack: bool | Literal["differing"] = False,
+    labels: Mapping[str, str] | None = None,
+    duplicates: Duplicates | None = None,
+    unpack: bool | Literal["differing"] | None = None,
     combine_options: Mapping[str, Any] | None = None,
     executor: Any = None,
     on_error: OnError = "raise",
@@ -274,8 +288,8 @@ def open_virtual_mfdatatree(
         A pattern such as ``"data/*.nc"``, or a list of paths, URLs, patterns and virtual trees. Use lists of lists for
         ``combine="nested"`` along several dimensions.
     combine
-        ``"by_coords"``: the dimension coordinates decide the order of files. ``"nested"``: files are joined in the
-        order of ``urls``.
+        ``"by_coords"``: the coordinates decide the order of files, and the dimensions along which they are joined (see
+        docs/how-to/join-many-files.md). ``"nested"``: files are joined in the order of ``urls``.
     concat_dim
         Dimension to join along with ``combine="nested"``, or one dimension for each level of lists, outermost first. At
         a level with ``None``, files with different variables are merged.
@@ -295,9 +309,15 @@ def open_virtual_mfdatatree(
         New dimensions by name, each with the source of its labels: a :class:`FromName`, a :class:`FromAttribute`, or a
         function of the dataset of the root group. Data variables get them; coordinates only if
         ``combine_options["coords"]`` names them.
+    labels
+        Variables whose values become the labels of a dimension that has none, by dimension: ``{"Time": "Times"}`` for
+        files of WRF. Texts that are dates become dates.
+    duplicates
+        The file that counts if several have the same labels: the ``"first"`` or the ``"last"`` in the order of
+        ``urls``. By default they are an error that names them.
     unpack
-        If true, virtual variables are decoded as ``xr.open_dataset`` decodes them. ``"differing"`` does this only for
-        variables that the files pack differently.
+        If true, virtual variables are decoded as ``xr.open_dataset`` decodes them. ``"differing"``, the default, does
+        this only for variables that the files pack differently. If false, these are an error.
     combine_options
         Options of :func:`xarray.concat` as a dict, such as ``{"coords": ["t"]}``: ``data_vars``, ``coords``,
         ``compat`` ("equals" or "override"), ``combine_attrs`` and ``fill_value``.
@@ -381,6 +401,8 @@ def open_virtual_mfdatatree(
         join=join,
         tolerance=tolerance,
         new_dim=new_dim,
+        labels=labels,
+        duplicates=duplicates,
         unpack=unpack,
         decode_times=decode_times,
         combine_options=combine_options,

@@ -38,7 +38,7 @@ def reading_files(function: Callable[..., Any]) -> Callable[..., Any]:
     examples=[
         "virtualstack build 'data/*.nc' -o cube.vstack --verify",
         "virtualstack build 's3://bucket/2020/**/*.nc' -o refs.parq --concat-dim time",
-        "virtualstack build jan.nc feb.nc -o cube.vstack --unpack differing",
+        "virtualstack build jan.nc feb.nc -o cube.vstack --keep-last",
         "virtualstack build 'data/*.nc' -o cube.vstack --dry-run",
         "virtualstack build 'tiles/*.tif' -o tiles.vstack --new-dim 'time=(\\d{8}):%Y%m%d'",
     ],
@@ -73,8 +73,8 @@ def reading_files(function: Callable[..., Any]) -> Callable[..., Any]:
     "--concat-dim",
     metavar="DIM",
     section=JOINING,
-    help="Dimension to join along [default: the unlimited one, or the one whose labels differ; GRIB: all fields are "
-    "one index].",
+    help="Dimension to join along [default: what tells the files apart, such as their times; GRIB: all fields are one "
+    "index].",
 )
 @option(
     "--new-dim",
@@ -84,9 +84,14 @@ def reading_files(function: Callable[..., Any]) -> Callable[..., Any]:
     multiple=True,
     section=JOINING,
     help="Join along a new dimension. The label of a file is the text that a regular expression finds in its name, "
-    "such as 'member=_r(\\d+)'; dates have a format too: 'time=(\\d{8}):%Y%m%d'.",
+    "such as 'member=_r(\\d+)', or an attribute: 'member=@variant_label'; dates have a format too: "
+    "'time=(\\d{8}):%Y%m%d'.",
 )
+@options.labels
 @options.in_order
+@options.keep_first
+@options.keep_last
+@options.keep_all
 @option(
     "--join",
     type=click.Choice(["exact", "outer", "inner", "left", "right"]),
@@ -101,7 +106,7 @@ def reading_files(function: Callable[..., Any]) -> Callable[..., Any]:
 def build(**given: Any) -> int:
     """Join files to one cube, and write references to them.
 
-    The cube is opened from the references, and shown. Labels such as times decide the order of the files.
+    The cube is opened from the references, and shown. Labels such as times decide how the files join, and their order.
     """
     from virtualstack.cli.building import Build, run
 
@@ -113,14 +118,14 @@ def build(**given: Any) -> int:
         raise click.UsageError(
             f"--append cannot be used with --join {given['join']}: its labels stay; use exact, left or outer"
         )
-    return run(Build(**given))
+    return run(Build(is_append=given["append_dim"] is not None, **given))
 
 
 @command(
     "append",
     examples=[
-        "virtualstack append cube.vstack feb.nc --dim time",
-        "virtualstack append cube.vstack 's3://bucket/2020/02/*.nc' --dim time -m 'February' --dry-run",
+        "virtualstack append cube.vstack feb.nc",
+        "virtualstack append cube.vstack 's3://bucket/2020/02/*.nc' -m 'February' --dry-run",
     ],
 )
 @click.argument(
@@ -131,7 +136,7 @@ def build(**given: Any) -> int:
     help="vstack, Icechunk repository or references.",
 )
 @click.argument("files", shell_complete=complete_files, metavar="FILE...", nargs=-1, required=True, help=FILES_HELP)
-@option("--dim", metavar="DIM", required=True, help="Dimension to append along.")
+@option("--dim", metavar="DIM", help="Dimension to append along [default: the one that the store was built along].")
 @options.rewrite
 @options.absent_or_default
 @options.relative
@@ -140,7 +145,11 @@ def build(**given: Any) -> int:
 @options.message
 @options.dry_run
 @options.as_json
+@options.labels
 @options.in_order
+@options.keep_first
+@options.keep_last
+@options.keep_all
 @option(
     "--join",
     type=click.Choice(["exact", "left", "outer"]),
@@ -152,7 +161,7 @@ def build(**given: Any) -> int:
 @options.expand
 @options.unpack
 @reading_files
-def append(store: str, dim: str, **given: Any) -> int:
+def append(store: str, dim: str | None, **given: Any) -> int:
     """Append files to an existing cube, after its last label.
 
     Files that come late or again are for 'virtualstack update'. The result is that of 'virtualstack build --append'.
@@ -160,4 +169,4 @@ def append(store: str, dim: str, **given: Any) -> int:
     from virtualstack.cli.building import Build, run
 
     others: dict[str, Any] = {"concat_dim": None, "new_dim": (), "overwrite": False, "verify": False}
-    return run(Build(output=store, append_dim=dim, tolerance=None, **others, **given))
+    return run(Build(output=store, append_dim=dim, is_append=True, tolerance=None, **others, **given))

@@ -4,22 +4,21 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import partial
-from typing import Any, Literal, cast
+from typing import Any, Literal
 
 import click
-import numpy as np
 import pandas as pd
 import xarray as xr
 
 from virtualstack import accessor  # noqa: F401 - registers vds.virtual
-from virtualstack.api.combine import combine_datasets
 from virtualstack.cli.facts import dry_facts, dry_text, maybe_dry, plain
 from virtualstack.cli.files import Files, expand, open_scanned, open_trees, scan_files
-from virtualstack.cli.output import report, say, show, step, wants_progress
-from virtualstack.combine import FromName
-from virtualstack.combine.datasets import CombineOptions, combine_trees
+from virtualstack.cli.output import report, say, show, step, wants_progress, worded
+from virtualstack.combine import FromAttribute, FromName
+from virtualstack.combine.addition import growing_dimension
+from virtualstack.combine.datasets import CombineOptions, combine_trees_with_plan, combine_with_plan
 from virtualstack.conversion import ICECHUNK, STORE
 from virtualstack.dataset import get_child_groups, get_refusals
 from virtualstack.errors import (
@@ -35,9 +34,13 @@ from virtualstack.errors import (
 from virtualstack.formats.registry import find_reader, list_readers
 from virtualstack.kerchunk.references import is_one_file
 from virtualstack.location import absolute_url, local_path
+from virtualstack.manifests import ManifestGroup
+from virtualstack.planning import FileFacts, Plan
+from virtualstack.planning.dimension import main_dimension
+from virtualstack.planning.groups import declared_facts
 from virtualstack.printable import counted, did_you_mean, first_names
 from virtualstack.readers import ReadOptions
-from virtualstack.scanning import scan
+from virtualstack.scanning import ScanResult, scan
 from virtualstack.sizes import human_bytes
 from virtualstack.storage import Storage, StorageLike
 from virtualstack.storage.source import DirectoryError
@@ -57,9 +60,14 @@ class Build(Files):
     output: str
     concat_dim: str | None
     new_dim: tuple[tuple[str, str, str | None], ...]
+    labels: tuple[tuple[str, str], ...]
     in_order: bool
+    keep_first: bool
+    keep_last: bool
+    keep_all: bool
     overwrite: bool
     append_dim: str | None
+    is_append: bool
     verify: bool
     join: Literal["exact", "outer", "inner", "left", "right"]
     tolerance: float | pd.Timedelta | None
@@ -74,21 +82,20 @@ class Build(Files):
     @property
     def is_part(self) -> bool:
         """Whether a reader may take all files as parts of one index: not if the user says how they are joined."""
-        return self.concat_dim is None and not self.in_order and not self.new_dim
+        return self.concat_dim is None and not self.in_order and not self.new_dim and not self.labels
 
     @property
-    def labellings(self) -> dict[str, FromName]:
+    def labellings(self) -> dict[str, FromName | FromAttribute]:
         """New dimensions, with the source of their labels."""
-        return {name: FromName(pattern, format=dates) for name, pattern, dates in self.new_dim}
+        return {
+            name: FromAttribute(text[1:], format=dates) if text.startswith("@") else FromName(text, format=dates)
+            for name, text, dates in self.new_dim
+        }
 
     @property
-    def joining(self) -> dict[str, Any]:
-        """Options of joining that files with and without groups share."""
-        return {
-            "tolerance": self.tolerance,
-            "unpack": "differing" if self.unpack == "differing" else False,
-            "combine_options": {"coords": self.expand},  # also of data variables: "data_vars" changes others
-        }
+    def unpacking(self) -> bool | Literal["differing"]:
+        """Which variables are unpacked when files are joined; they are opened unpacked if all are."""
+        return False if self.unpack in ("all", "never") else "differing"
 
     @property
     def form(self) -> str:
@@ -104,37 +111,38 @@ def run(options: Build, /) -> int:
     _check_output(urls, options)
     if options.verify:
         _check_comparable(urls, options)
-    is_tree = options.append_dim is not None and _has_groups(options)
+    stored = _stored(options) if options.is_append else None
+    if stored is not None and options.append_dim is None:
+        options = replace(options, append_dim=growing_dimension(stored))
+    is_tree = stored is not None and bool(stored.groups)
     with step(f"scan {counted(len(urls), 'file')}"):
         scanned = scan_files(urls, options, is_tree=is_tree)
-    new = ", ".join(options.labellings) or None
-    dim = options.concat_dim or new or options.append_dim
-    datasets = []
-    joined: xr.Dataset | xr.DataTree
-    if is_tree:
-        trees, urls = open_trees(scanned, options), [*scanned.urls]
-        _check_expanded([node.to_dataset() for tree in trees for node in tree.subtree], dim, options)
-        with step("join the files"), _said_by_xarray(CombineError, "the files cannot be joined"):
-            joined = _joined_trees(trees, dim, options)
-    else:
-        datasets = open_scanned(scanned, options)
-        urls = [*scanned.urls] if scanned.are_parts_of_one else [x.encoding["source"] for x in datasets]
-        dim = dim or (_common_dim(datasets, urls) if len(datasets) > 1 else None)
-        datasets = [_with_dimension(dataset, dim) for dataset in datasets]
-        _check_expanded(datasets, dim, options)
-        left_out = sorted({name for dataset in datasets for name in get_child_groups(dataset)})
-        if left_out:
-            where = options.group or "/"
-            say("note", f"groups {left_out} below '{where}' are left out; choose one with --group")
-        with step("join the files"), _said_by_xarray(CombineError, "the files cannot be joined"):
-            joined = datasets[0] if dim is None else _joined(datasets, urls, dim, options)
+    opened: list[Any] = open_trees(scanned, options) if is_tree else open_scanned(scanned, options)
+    urls = [*scanned.urls] if is_tree or scanned.are_parts_of_one else [x.encoding["source"] for x in opened]
+    nodes = [node.to_dataset() for tree in opened for node in tree.subtree] if is_tree else opened
+    _check_expanded(nodes, options)
+    left_out = set() if is_tree else sorted({name for dataset in opened for name in get_child_groups(dataset)})
+    if left_out:
+        say("note", f"groups {left_out} below '{options.group or '/'}' are left out; choose one with --group")
+    dims = () if stored is None else {str(dim) for x in stored.all_arrays().values() for dim in x.dimension_names or ()}
+    dim = _dim_in_order(scanned, options) if options.in_order else None
+    with step("join the files"), _said_by_xarray(CombineError, "the files cannot be joined"):
+        joined, plan = _joined(opened, options, dim, sorted(dims))
+    if len(opened) > 1:
+        for note in plan.notes([FileFacts(source=url) for url in urls]):
+            say("note", worded(note))
+    along = ", ".join((*options.labellings, *(x for x in plan.dims if x not in options.labellings))) or dim
+    if options.expand and not (along or options.append_dim):
+        raise click.UsageError("--expand needs the dimension that variables get. Name it with --concat-dim")
+    if options.verify:
+        urls_in_order = _to_verify(urls, plan, options, along)
     allow = sorted({*options.allow, *(f"{url.rpartition('/')[0]}/" for url in urls)})
     facts: dict[str, Any] = {
         "target": options.output,
         "files": len(urls),
         "references": joined.virtual.nrefs,
         "stored_bytes": int(joined.virtual.locations["bytes"].sum()),
-        "along": dim,
+        "along": along or options.append_dim,
         **_content(joined),
         "verified": None,
         "dry_run": None,
@@ -155,7 +163,7 @@ def run(options: Build, /) -> int:
             show(cube)
             show(f"\n{told}\n{_gained(facts['stored_bytes'], options.output)}")
         if options.verify:
-            verified = _verified(cube, datasets, urls, cast(xr.Dataset, joined), dim, options)
+            verified = _verified(cube, opened, urls_in_order, along, options)
     if options.verify:
         facts["verified"] = {
             "variables": list(verified.variables),
@@ -196,7 +204,7 @@ def _write(joined: xr.Dataset | xr.DataTree, options: Build, allow: list[str]) -
     """Write the cube, or append it to what is there."""
     every: dict[str, Any] = {"storage": options.storage}
     mode: dict[str, Any] = {"mode": "w" if options.overwrite else "w-"}
-    if options.append_dim:
+    if options.is_append:
         mode = {"append_dim": options.append_dim, "join": options.join}
     if options.form == STORE:
         every |= {"message": options.message, "relative": options.relative, "allow": allow}
@@ -206,26 +214,30 @@ def _write(joined: xr.Dataset | xr.DataTree, options: Build, allow: list[str]) -
     if options.form == ICECHUNK:
         joined.virtual.to_icechunk(options.output, **mode, **every)
     else:
-        every |= {"relative": options.relative, "allow": allow} | (mode if options.append_dim else {})
+        every |= {"relative": options.relative, "allow": allow} | (mode if options.is_append else {})
         joined.virtual.to_kerchunk(options.output, **every)
 
 
+def _to_verify(urls: Sequence[str], plan: Plan, options: Build, along: str | None) -> list[str]:
+    """Return the files in their order along the only dimension of the join."""
+    if plan.kept or (along is not None and ", " in along):
+        raise click.UsageError(
+            "--verify compares whole files along one dimension. Leave it out, and use 'virtualstack verify' on a vstack"
+        )
+    return [urls[i] for i in plan.order] if len(plan.order) + len(plan.left_out) == len(urls) else list(urls)
+
+
 def _verified(
-    cube: xr.Dataset,
-    datasets: Sequence[xr.Dataset],
-    urls: Sequence[str],
-    joined: xr.Dataset,
-    dim: str | None,
-    options: Build,
+    cube: xr.Dataset, datasets: Sequence[xr.Dataset], urls: Sequence[str], dim: str | None, options: Build
 ) -> Verification:
     """Compare the cube with the files."""
     refused = (x for dataset in datasets for x in get_refusals(dataset) if x.kind == "refused")
     return verify_against_files(
-        cube,
-        urls if options.in_order else _in_order(urls, datasets, joined, dim, options),
+        cube.drop_vars(dict(options.labels)),
+        urls,
         dim=dim,
         group=options.group,
-        ignore={*options.drop_variables, *(x.path.rsplit("/", 1)[-1] for x in refused)},
+        ignore={*options.drop_variables, *dict(options.labels), *(x.path.rsplit("/", 1)[-1] for x in refused)},
         allow=options.allow,
         storage=options.storage,
         progress=wants_progress(),
@@ -239,16 +251,15 @@ def _check_options(options: Build) -> None:
             f"--verify compares with unchanged files, so it cannot be used with --join {options.join}. Leave one "
             "of them out"
         )
-    if options.verify and options.append_dim:
+    if options.verify and options.is_append:
         raise click.UsageError(
             "--verify compares all of the output with the files, so it cannot be used with --append. Leave one of "
             "them out"
         )
-    if options.verify and len(options.new_dim) > 1:
-        raise click.UsageError(
-            "--verify compares files along one dimension, so it cannot be used with two new ones. Leave it out, and "
-            "use 'virtualstack verify' on a vstack"
-        )
+    if (options.keep_first + options.keep_last + options.keep_all) > 1:
+        raise click.UsageError("Give one of --keep-first, --keep-last and --keep-all")
+    if options.keep_all != options.in_order and (options.keep_all or options.keep_first or options.keep_last):
+        raise click.UsageError("--keep-all needs --in-order; --keep-first and --keep-last cannot be used with it")
     if options.message is not None and options.form != STORE:
         raise click.UsageError("--message is for the log of a vstack. Leave it out, or write a vstack")
     if options.checksums and options.form != STORE:
@@ -294,7 +305,7 @@ def _check_output(urls: Sequence[str], options: Build) -> None:
             "another output; --append DIM adds the other files to it",
             feature="output",
         )
-    if options.append_dim:
+    if options.is_append:
         return
     if options.overwrite or not _is_there(output.rstrip("/"), options.storage):
         return
@@ -320,79 +331,70 @@ def _is_file(url: str, storage: Storage) -> bool:
     return True
 
 
-def _joined(datasets: Sequence[xr.Dataset], urls: Sequence[str], dim: str, options: Build) -> xr.Dataset:
-    """Join files as `open_virtual_mfdataset` does: by labels, or with ``--in-order`` in the order of the files."""
-    have_same = len({frozenset(dataset.variables) for dataset in datasets}) == 1
-    is_left = options.append_dim is not None and options.join == "left" and have_same
-    join = "outer" if is_left else options.join  # the append leaves out what the output lacks, not what the first lacks
-    combined = partial(
-        combine_datasets,
-        datasets,
-        join=join,
-        **options.joining,
+def _joined(opened: Sequence[Any], options: Build, dim: str | None, dims: Sequence[str]) -> tuple[Any, Plan]:
+    """Join datasets or trees as `open_virtual_mfdataset` does: by their plan, or in the order of the files."""
+    is_tree = isinstance(opened[0], xr.DataTree)
+    if options.is_append and options.join == "left" and is_tree and len(opened) > 1:
+        raise click.UsageError(f"--join left takes one file if '{options.output}' has groups. Append one after another")
+    have_same = is_tree or len({frozenset(dataset.variables) for dataset in opened}) == 1
+    is_left = options.is_append and options.join == "left" and have_same
+    if options.expand and len(opened) == 1:
+        dim = options.concat_dim or options.append_dim
+    how = CombineOptions.from_options(
+        combine="nested" if dim else "by_coords",
+        concat_dim=dim or options.concat_dim or (options.append_dim if opened[1:] else None),
+        join="outer" if is_left else options.join,  # the append leaves out what the output lacks
+        tolerance=options.tolerance,
+        new_dim=options.labellings,
+        labels=dict(options.labels),
+        duplicates="first" if options.keep_first else "last" if options.keep_last else None,
+        dims=dims,
+        unpack=options.unpacking,
+        combine_options={"coords": options.expand},  # also of data variables: "data_vars" changes others
     )
-    if options.new_dim:
-        return combined(new_dim=options.labellings)
-    for url, dataset in zip(urls, datasets, strict=True):
-        if dim not in dataset.sizes:
+    join: Any = combine_trees_with_plan if is_tree else combine_with_plan
+    joined, plan = join(opened, how, storage=options.storage)
+    if options.in_order and not options.keep_all:
+        _check_repeats(joined, dim)
+    return joined, plan
+
+
+def _check_repeats(joined: xr.Dataset | xr.DataTree, dim: str | None) -> None:
+    """Refuse labels that repeat if files are joined in the given order."""
+    for node in joined.subtree if isinstance(joined, xr.DataTree) else [joined]:
+        labels = node.indexes.get(dim)
+        if labels is not None and not labels.is_unique:
+            twice = labels[labels.duplicated()][0]
             raise CombineError(
-                f"'{url}' has no dimension '{dim}' to join along; it has {sorted(map(str, dataset.sizes))}",
-                property="dimension",
-                left=dim,
-                left_url=url,
-            )
-        if dim not in dataset.coords and not options.in_order and len(datasets) > 1:
-            raise CombineError(
-                f"'{url}' has no labels along '{dim}' that determine its position. Join the files in the order given "
-                "with --in-order",
+                f"label {twice!s} of '{dim}' would repeat. Leave --in-order out to see which files have it; --keep-all "
+                "keeps all of them",
+                variable=dim,
                 property="labels",
-                left=dim,
-                left_url=url,
             )
-    is_in_order = options.in_order or len(datasets) == 1
-    if not is_in_order:
-        _check_labels(datasets, urls, dim)
-    return combined(combine="nested" if is_in_order else "by_coords", concat_dim=dim if is_in_order else None)
 
 
-def _has_groups(options: Build) -> bool:
-    """Return whether the output of an append has groups below the root, so that files need the same groups."""
+def _dim_in_order(scanned: ScanResult, options: Build) -> str:
+    """Return the dimension along which files are joined in the given order."""
+    dim = options.concat_dim or options.append_dim or main_dimension([declared_facts(group) for group in scanned])
+    if dim is None:
+        raise click.UsageError("--in-order needs the dimension: add --concat-dim DIM")
+    return dim
+
+
+def _stored(options: Build) -> ManifestGroup | None:
+    """Return the group of an output that files are appended to, or ``None`` if it cannot be read."""
     read = ReadOptions.from_options(is_tree=True, allow=options.allow)
     try:
         (group,) = scan([options.output], storage=options.storage, options=read)
     except VirtualStackError:
-        return False  # the append says what is wrong with the output
-    return bool(group.groups)
+        if options.append_dim is None:
+            raise
+        return None  # the append says what is wrong with the output
+    return group
 
 
-def _joined_trees(trees: Sequence[xr.DataTree], dim: str | None, options: Build) -> xr.DataTree:
-    """Join files with groups group by group."""
-    if len(trees) == 1 and not options.new_dim:
-        return trees[0]
-    if options.join == "left":
-        raise click.UsageError(f"--join left takes one file if '{options.output}' has groups. Append one after another")
-    how = CombineOptions.from_options(
-        combine="nested" if options.in_order else "by_coords",
-        concat_dim=dim if options.in_order else None,
-        join=options.join,
-        new_dim=options.labellings,
-        **options.joining,
-    )
-    return combine_trees(trees, how, storage=options.storage)
-
-
-def _with_dimension(dataset: xr.Dataset, dim: str | None) -> xr.Dataset:
-    """Return a dataset in which a coordinate with one value, such as the time of a file, is a dimension."""
-    if dim not in dataset.coords or dataset[dim].ndim:
-        return dataset
-    loaded: xr.Dataset = dataset.virtual.load(dim)
-    return loaded.expand_dims(dim)
-
-
-def _check_expanded(datasets: Sequence[xr.Dataset], dim: str | None, options: Build) -> None:
-    """Refuse ``--expand`` without a dimension, and of variables that do not exist."""
-    if options.expand and dim is None:
-        raise click.UsageError("--expand needs the dimension that variables get. Name it with --concat-dim")
+def _check_expanded(datasets: Sequence[xr.Dataset], options: Build) -> None:
+    """Refuse ``--expand`` of variables that do not exist."""
     there = sorted({str(name) for dataset in datasets for name in dataset.variables})
     for name in options.expand:
         if name not in there:
@@ -401,41 +403,6 @@ def _check_expanded(datasets: Sequence[xr.Dataset], dim: str | None, options: Bu
                 f"{first_names(there)}",
                 variable=name,
             )
-
-
-def _check_labels(datasets: Sequence[xr.Dataset], urls: Sequence[str], dim: str) -> None:
-    """Refuse files that begin at the same label, unless they differ in other labels or in variables."""
-    kinds: dict[Any, str] = {}
-    for url, dataset in zip(urls, datasets, strict=True):
-        if not dataset[dim].size:
-            continue
-        label = np.atleast_1d(dataset[dim].values)[0]
-        others = (tuple(index) for name, index in dataset.indexes.items() if name != dim)
-        other = kinds.setdefault((label, frozenset(dataset.data_vars), *others), url)
-        if other != url:
-            raise CombineError(
-                f"'{other}' and '{url}' both begin at {label} along '{dim}'. Leave one of them out, or join the files "
-                "in the order given with --in-order",
-                property="labels",
-                left=label,
-                right=label,
-                left_url=other,
-                right_url=url,
-            )
-
-
-def _in_order(
-    urls: Sequence[str], datasets: Sequence[xr.Dataset], joined: xr.Dataset, dim: str | None, options: Build
-) -> Sequence[str]:
-    """Return the files in their order along the dimension."""
-    if dim is None or dim not in joined.indexes or len(urls) != len(datasets):
-        return urls
-    labels = joined.indexes[dim]
-    new = {dim: options.labellings[dim]} if options.new_dim else None
-    parts = [combine_datasets([x], new_dim=new) for x in datasets] if new else datasets
-    firsts = [np.atleast_1d(part[dim].values)[0] for part in parts]
-    place = dict(zip(urls, labels.get_indexer(pd.Index(firsts)).tolist(), strict=True))
-    return sorted(urls, key=place.__getitem__)
 
 
 @contextmanager
@@ -447,45 +414,3 @@ def _said_by_xarray(kind: type[VirtualStackError], what: str) -> Iterator[None]:
         if isinstance(error, VirtualStackError):
             raise
         raise kind(f"{what}: {error}") from error
-
-
-def _common_dim(datasets: Sequence[xr.Dataset], urls: Sequence[str]) -> str:
-    """Return the dimension that the files follow each other along.
-
-    It is the unlimited one. Files without an unlimited dimension follow each other along the only one whose labels
-    differ between them.
-    """
-    unlimited = set.intersection(*({*map(str, x.encoding.get("unlimited_dims", ()))} for x in datasets))
-    shared = set.intersection(*({*map(str, x.dims)} for x in datasets))
-    candidates = sorted(unlimited & shared)
-    if not candidates:
-        candidates = sorted(dim for dim in shared if _labels_differ(datasets, dim))
-        if len(candidates) == 1:
-            say("note", f"the files are joined along '{candidates[0]}', where their labels differ")
-    if len(candidates) == 1:
-        return candidates[0]
-    if not shared:
-        have = "; ".join(
-            f"'{url}' has {first_names(sorted(map(str, x.dims)))}" for url, x in zip(urls[:2], datasets, strict=False)
-        )
-        more = f" and {len(urls) - 2} more" if len(urls) > 2 else ""
-        raise CombineError(
-            f"the {len(urls)} files have no dimension in common to join them along: {have}{more}. "
-            "Give files of one kind",
-            property="dimension",
-        )
-    kind = "unlimited dimensions" if unlimited & shared else "dimensions whose labels differ:"
-    what = f"{len(candidates)} {kind} {candidates}" if candidates else "no unlimited dimension"
-    raise CombineError(
-        f"the {len(urls)} files have {what} in common. Choose the one to join along: --concat-dim with one of "
-        f"{first_names(candidates or sorted(shared))}. Or join them along a new dimension: --new-dim NAME=PATTERN",
-        property="dimension",
-    )
-
-
-def _labels_differ(datasets: Sequence[xr.Dataset], dim: str) -> bool:
-    """Return whether files have different labels along a dimension, and all have labels."""
-    if not all(dim in x.indexes for x in datasets):
-        return False
-    first = datasets[0].indexes[dim]
-    return any(not first.equals(x.indexes[dim]) for x in datasets[1:])

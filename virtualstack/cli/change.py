@@ -23,13 +23,13 @@ __all__ = ["update", "write"]
 @command(
     "update",
     examples=[
-        "virtualstack update cube.vstack 2020-02-03.nc --dim time",
-        "virtualstack update cube.vstack 'late/*.nc' --dim time --prefer newest",
+        "virtualstack update cube.vstack 2020-02-03.nc",
+        "virtualstack update cube.vstack 'late/*.nc' --prefer newest",
     ],
 )
 @click.argument("store", shell_complete=complete_files, metavar="STORE", help="vstack: path or URL.")
 @click.argument("files", shell_complete=complete_files, metavar="FILE...", nargs=-1, required=True, help=FILES_HELP)
-@option("--dim", metavar="DIM", required=True, help="Dimension whose labels are added.")
+@option("--dim", metavar="DIM", help="Dimension whose labels are added [default: the one of the build].")
 @option(
     "--prefer",
     type=click.Choice(["first", "last", "newest"]),
@@ -51,7 +51,7 @@ __all__ = ["update", "write"]
 @reading_files
 def update(
     store: str,
-    dim: str,
+    dim: str | None,
     prefer: Literal["first", "last", "newest"] | None,
     join: Literal["exact", "left", "outer"],
     relative: bool,

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections import Counter
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -17,7 +16,6 @@ from virtualstack.cli.output import say, wants_progress, worded
 from virtualstack.cli.sample import no_sample, write_sample
 from virtualstack.dataset.opening import Opening, account_for, open_groups, select_group, where_variables_are
 from virtualstack.errors import (
-    CombineError,
     ReaderError,
     SourceNotFoundError,
     VirtualStackError,
@@ -79,7 +77,7 @@ class Files:
     drop_variables: tuple[str, ...]
     unsupported: Literal["inline", "raise", "skip"]
     inline_limit: int
-    unpack: Literal["all", "differing"] | None
+    unpack: Literal["all", "differing", "never"] | None
     on_error: Literal["raise", "skip"]
     executor: Literal["threads", "processes"] | None
     cache: str | None
@@ -99,9 +97,6 @@ def expand(files: Iterable[str], storage: StorageLike, /, *, is_dry: bool = Fals
     for text in (each for file in files for each in read_list(file)):
         paths = sample_files(text, is_dry=is_dry)
         urls += find_urls([text], storage=storage) if paths is None else map(absolute_url, paths)
-    twice = [url for url, n in Counter(urls).items() if n > 1]
-    if twice:
-        raise CombineError(f"'{twice[0]}' is given {urls.count(twice[0])} times. Give each file once")
     return urls
 
 

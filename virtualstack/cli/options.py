@@ -43,6 +43,10 @@ __all__ = [
     "group",
     "in_order",
     "inline_limit",
+    "keep_all",
+    "keep_first",
+    "keep_last",
+    "labels",
     "message",
     "on_error",
     "read_list",
@@ -134,10 +138,12 @@ def _snapshot(text: str) -> int | datetime:
 
 
 def _new_dim(text: str) -> tuple[str, str, str | None]:
-    """Return the name of a dimension, a regular expression, and the format of dates."""
+    """Return the name of a dimension, a regular expression or ``@`` and an attribute, and the format of dates."""
     found = re.fullmatch(r"(\w+)=(.+?)(?::(%.*))?", text)
     if found is None:
         raise ValueError(f"'{text}' is not NAME=PATTERN, such as 'member=_r(\\d+)' or 'time=(\\d{{8}}):%Y%m%d'")
+    if found[2].startswith("@"):
+        return found[1], found[2], found[3]
     try:
         groups = re.compile(found[2]).groups
     except re.error as error:
@@ -145,6 +151,14 @@ def _new_dim(text: str) -> tuple[str, str, str | None]:
     if groups > 1:
         raise ValueError(f"'{found[2]}' has {groups} groups, and one is needed. Write the other groups as (?:...)")
     return found[1], found[2], found[3]
+
+
+def _labels(text: str) -> tuple[str, str]:
+    """Return the name of a dimension, and of the variable that gives its labels."""
+    dim, equals, name = text.partition("=")
+    if not (dim and equals and name):
+        raise ValueError(f"'{text}' is not DIM=NAME, such as Time=Times")
+    return dim, name
 
 
 def _bytes(text: str) -> int:
@@ -232,7 +246,7 @@ SNAPSHOT = Value(_snapshot)
 """The number of a snapshot, or a time at which it was the newest."""
 
 NEW_DIM = Value(_new_dim)
-"""Dimension with its labels in the names of files, such as ``time=(\\d{8}):%Y%m%d``."""
+"""Dimension with its labels in the names or attributes of files, such as ``time=(\\d{8}):%Y%m%d``."""
 
 TARGET = Value(_target)
 """A target for references, whose suffix decides the form."""
@@ -319,7 +333,27 @@ in_order = option(
     "--in-order",
     is_flag=True,
     section=JOINING,
-    help="Join files in the given order, whatever their labels [default: labels determine the order].",
+    help="Join files in the given order [default: labels determine the order].",
+)
+
+keep_first = option(
+    "--keep-first", is_flag=True, section=JOINING, help="Of files with the same labels, use the first one."
+)
+
+keep_last = option(
+    "--keep-last", is_flag=True, section=JOINING, help="Of files with the same labels, use the last one."
+)
+
+keep_all = option("--keep-all", is_flag=True, section=JOINING, help="With --in-order, let labels repeat in the result.")
+
+labels = option(
+    "--labels",
+    metavar="DIM=NAME",
+    type=Value(_labels),
+    callback=refuse_repeated_names,
+    multiple=True,
+    section=JOINING,
+    help="Variable whose values become the labels of a dimension that has none, such as Time=Times. Repeatable.",
 )
 
 concat_dim = option("--concat-dim", metavar="DIM", section=JOINING, help="Dimension to join files of a pattern along.")
@@ -334,9 +368,10 @@ expand = option(
 
 unpack = option(
     "--unpack",
-    type=click.Choice(["all", "differing"]),
+    type=click.Choice(["all", "differing", "never"]),
     section=JOINING,
-    help="Decode missing values, scale, offset and times in the chunks: of all variables, or where files differ.",
+    help="Decode missing values, scale, offset and times in the chunks: of all variables, where files differ, or of "
+    "none, so that files that differ are an error [default: differing].",
 )
 
 unsupported = option(

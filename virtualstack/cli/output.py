@@ -17,12 +17,15 @@ from virtualstack.printable import printable
 if TYPE_CHECKING:
     import click
 
+    from virtualstack.errors import Option
+
 __all__ = [
     "SETTINGS",
     "OutputError",
     "OutputSettings",
     "detail",
     "heading",
+    "in_options",
     "report",
     "say",
     "show",
@@ -123,9 +126,17 @@ def say(kind: str, text: str) -> None:
     print(f"{clear}virtualstack: {_styled(kind, sys.stderr)}: {printable(' '.join(text.split()))}", file=sys.stderr)
 
 
+def in_options(text: str, options: Iterable[Option], /) -> str:
+    """Return a text that names options of the command instead of arguments in Python."""
+    for option in options:
+        text = text.replace(option.argument, option.command)
+    return text
+
+
 def worded(message: object) -> str:
     """Return a message in the words of the running command, in three lines unless ``--verbose`` asks for all of it."""
-    return in_command_words(str(message), SETTINGS.command, most=None if SETTINGS.level > 0 else MAX_CHARACTERS)
+    text = in_options(str(message), getattr(message, "options", ()))
+    return in_command_words(text, SETTINGS.command, most=None if SETTINGS.level > 0 else MAX_CHARACTERS)
 
 
 def worded_lines(text: object) -> str:

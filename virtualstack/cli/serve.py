@@ -4,8 +4,7 @@ from __future__ import annotations
 
 import importlib
 from collections.abc import Mapping
-from functools import partial
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import click
 
@@ -13,10 +12,7 @@ from virtualstack.cli import options
 from virtualstack.cli.commands import command, complete_files, option
 from virtualstack.cli.facts import dry_text, maybe_dry
 from virtualstack.cli.output import say, show, worded
-from virtualstack.errors import CombineError, MissingDependencyError, VirtualStackError
-
-if TYPE_CHECKING:
-    import xarray as xr
+from virtualstack.errors import MissingDependencyError, VirtualStackError
 
 __all__ = ["report", "serve"]
 
@@ -239,26 +235,8 @@ def _joining(concat_dim: str | None, in_order: bool, unpack: str | None) -> dict
     """Return the options of joining files of a pattern: by labels, or in the order of their names."""
     if in_order and concat_dim is None:
         raise click.UsageError("--in-order needs the dimension: add --concat-dim DIM")
-    build: dict[str, Any] = {"unpack": unpack == "all" or unpack or False}
-    if concat_dim is None:
-        return build
-    if in_order:
-        return {**build, "combine": "nested", "concat_dim": concat_dim}
-    return {**build, "preprocess": partial(_with_labels, concat_dim)}
-
-
-def _with_labels(dim: str, dataset: xr.Dataset) -> xr.Dataset:
-    """Return a dataset, if it has labels along a dimension."""
-    if dim not in dataset.indexes:
-        url = dataset.encoding.get("source")
-        raise CombineError(
-            f"'{url}' has no labels along '{dim}' that determine its position; it has dimensions "
-            f"{sorted(map(str, dataset.sizes))}. Join the files in the order of their names with --in-order",
-            property="labels",
-            left=dim,
-            left_url=url,
-        )
-    return dataset
+    how = {"unpack": {"all": True, "never": False}.get(unpack or "", "differing"), "concat_dim": concat_dim}
+    return {**how, "combine": "nested"} if in_order else how
 
 
 def _named(texts: tuple[str, ...]) -> dict[str, str]:

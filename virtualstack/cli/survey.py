@@ -10,7 +10,7 @@ import click
 from virtualstack.cli import options
 from virtualstack.cli.commands import command, complete_files, option
 from virtualstack.cli.facts import dry_text, maybe_dry, plain
-from virtualstack.cli.output import report, say, wants_progress
+from virtualstack.cli.output import in_options, report, say, wants_progress
 
 __all__ = ["survey"]
 
@@ -84,5 +84,5 @@ def survey(
             write_file(table, path.read_bytes())
         if record is not None:
             say("note", dry_text(record, table))
-    report(facts, lambda: found.text() if show_all else found, as_json=as_json)
+    report(facts, lambda: in_options(found.text() if show_all else str(found), found.options), as_json=as_json)
     return 1 if len(found.failures) else 0

@@ -11,7 +11,8 @@ from virtualstack.combine.datasets import (
     flatten,
     nest_like,
 )
-from virtualstack.combine.new_dim import FromAttribute, FromName, Labelling
+from virtualstack.combine.new_dim import Labelling
+from virtualstack.planning import FromAttribute, FromName
 
 __all__ = [
     "Combine",

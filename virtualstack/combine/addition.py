@@ -9,15 +9,38 @@ from typing import Any, Literal
 from virtualstack.combine.concat import concat_parts
 from virtualstack.combine.equal_variables import KEEP_STORED, Remedies, the_same
 from virtualstack.combine.fitting import Fitting, check_presence, fitted, lacking, load_part
-from virtualstack.combine.labels import check_kinds
 from virtualstack.combine.part import Part, bundled_in, each_node, group_from
+from virtualstack.combine.planned import facts_of, planned
 from virtualstack.combine.region import Region, placed
-from virtualstack.errors import CombineError
+from virtualstack.errors import CombineError, Option
 from virtualstack.manifests import ManifestGroup
 from virtualstack.manifests.manifest import Overlay
+from virtualstack.planning import make_plan
+from virtualstack.planning.dimension import main_dimension
+from virtualstack.planning.groups import declared_facts
+from virtualstack.planning.labels import check_kinds
 from virtualstack.storage import Storage, StorageLike
 
-__all__ = ["Addition", "appended"]
+__all__ = ["Addition", "appended", "growing_dimension"]
+
+
+def growing_dimension(stored: ManifestGroup, /) -> str:
+    """Return the dimension along which a store was built, and which new files continue.
+
+    Raises
+    ------
+    CombineError
+        The store has none.
+    """
+    dim = main_dimension([declared_facts(stored)])
+    if dim is None:
+        raise CombineError(
+            f"which dimension '{stored.url}' grows along is not known. Name it with dim=",
+            property="dimension",
+            left_url=stored.url,
+            options=[Option("dim=", "--dim")],
+        )
+    return dim
 
 
 def appended(
@@ -76,6 +99,7 @@ def _appended(
     loaded = set(names)
     old = load_part(stored, fitting.storage, loaded)
     new = load_part(group, fitting.storage, loaded | group.loaded | {dim})
+    new = planned(new, 0, make_plan([facts_of(new)], dims=old.sizes), fitting.rules)
     if dim in old.sizes and dim not in new.sizes:
         raise CombineError(
             f"{new.called} has no dimension '{dim}' to append along; it has {sorted(new.sizes)}. Add the "

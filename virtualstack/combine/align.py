@@ -20,11 +20,11 @@ from xarray.indexes import PandasIndex
 
 from virtualstack.combine.absent import absent_moved, with_missing_value
 from virtualstack.combine.conflicts import Rules
-from virtualstack.combine.labels import common_labels, distinct_labels
 from virtualstack.combine.part import Part, over_index
 from virtualstack.dataset import declared_dataset, virtual_array
 from virtualstack.errors import CombineError
 from virtualstack.manifests import EMPTY, ManifestArray, reindex
+from virtualstack.planning.labels import KINDS, Distinct, Labels, check_kinds, distinct_labels, misfit, since_1970
 
 __all__ = ["ReindexTarget", "align", "reindex_dataset", "reindex_part", "reindex_variable"]
 
@@ -223,7 +223,7 @@ def _align_along(parts: list[Part], having: Sequence[int], dim: str, rules: Rule
     members = [parts[i] for i in having]
     indexes = [part.indexes[dim].index for part in members]
     found = distinct_labels(indexes, rules.tolerance)
-    target, labels = common_labels(found, dim, rules, members)
+    target, labels = _common_labels(found, dim, rules, members)
     own_indexes = [part.indexes[dim] for part in members]
     index = own_indexes[0] if len(labels) == 1 else _index(target, own_indexes, dim, rules)
     targets: dict[int, ReindexTarget] = {}
@@ -237,6 +237,65 @@ def _align_along(parts: list[Part], having: Sequence[int], dim: str, rules: Rule
     _check_pieces(dim, [(parts[i], target) for i, target in moved.items()])
     for i, its in moved.items():
         parts[i] = reindex_part(parts[i], {dim: its}, rules, code=code)
+
+
+def _common_labels(found: Distinct, dim: str, rules: Rules, parts: Sequence[Part], /) -> tuple[Labels, list[Labels]]:
+    """Return the labels to which all files are aligned, as ``xr.align`` does, and the distinct labels after snapping.
+
+    Raises
+    ------
+    CombineError
+        ``join`` is "exact", or the labels cannot be aligned.
+    """
+    labels = list(found.labels)
+    if len(labels) == 1:
+        return labels[0], labels
+    check_kinds(dim, [parts[found.first(number)] for number in range(len(labels))], labels)
+    if rules.join == "exact" or (rules.join == "override" and any(len(x) != len(labels[0]) for x in labels)):
+        raise misfit(dim, parts, found, rules.tolerance, remedy=rules.remedy)
+    if rules.join == "override":
+        return labels[0], [labels[0]] * len(labels)
+    for number, x in enumerate(labels):
+        if not x.is_unique:
+            part = parts[found.first(number)]
+            raise CombineError(
+                f"coordinate '{dim}' has label {x[x.duplicated()][0]} more than once in {part.called}, and "
+                "other files have different labels. Leave the duplicates out with preprocess=, for example "
+                "by drop_duplicates",
+                variable=dim,
+                property="labels",
+                left_url=part.source,
+            )
+    if rules.tolerance is not None:
+        labels = _snapped(labels, rules.tolerance)
+    if rules.join == "left":
+        return labels[0], labels
+    if rules.join == "right":
+        return labels[int(found.which[-1])], labels
+    if rules.join == "outer":
+        return reduce(lambda a, b: a.union(b), labels), labels
+    return reduce(lambda a, b: a.intersection(b), labels), labels
+
+
+def _snapped(labels: Sequence[Labels], tolerance: Any) -> list[Labels]:
+    """Return labels in which each label is replaced by an earlier file's label within a tolerance."""
+    known = labels[0]
+    snapped = [known]
+    for x in labels[1:]:
+        base = known.sort_values()
+        is_cftime = isinstance(base, xr.CFTimeIndex) and isinstance(x, xr.CFTimeIndex) and len(x) > 0
+        if base.dtype == x.dtype and len(base) and (is_cftime or base.dtype.kind in KINDS):
+            own, other = (since_1970(y) if is_cftime else y for y in (base, x))
+            try:
+                at = own.get_indexer(other, method="nearest", tolerance=tolerance)
+            except (TypeError, ValueError):  # dates cannot have a number as tolerance
+                at = np.full(len(x), -1)
+            values = np.where(at >= 0, base.values[at], x.values)
+            moved = type(x)(values, name=x.name) if is_cftime else pd.Index(values, name=x.name)
+            x = moved if moved.is_unique else x
+        snapped.append(x)
+        known = known.union(x)
+    return snapped
 
 
 def _check_pieces(dim: str, moved: Sequence[tuple[Part, ReindexTarget]]) -> None:

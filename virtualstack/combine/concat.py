@@ -9,20 +9,22 @@ from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import replace
 from typing import Any, cast
 
+import pandas as pd
 import xarray as xr
+from numpy.typing import NDArray
 from xarray.indexes import PandasIndex
 
 from virtualstack.combine.absent import EVERYTHING, absent_by_name, absent_joined, missing_variable
 from virtualstack.combine.align import align
 from virtualstack.combine.conflicts import Rules, joined, merge_attributes, with_attributes
 from virtualstack.combine.equal_variables import KEEP_STORED, Remedies, the_same
-from virtualstack.combine.labels import check_calendars, check_kinds
 from virtualstack.combine.part import Attribute, Part, over_index
 from virtualstack.dataset import expand_dims, make_index, virtual_array
 from virtualstack.errors import CombineError
+from virtualstack.planning.labels import check_kinds
 from virtualstack.storage import Storage
 
-__all__ = ["concat_parts", "merge_parts", "unite_parts"]
+__all__ = ["check_calendars", "concat_parts", "merge_parts", "unite_parts"]
 
 
 def concat_parts(
@@ -293,6 +295,45 @@ def _join(name: str, members: Sequence[xr.Variable], parts: Sequence[Part], dim:
         )
     data: Any = joined(cast(Any, arrays), first.dims.index(dim))
     return xr.Variable(first.dims, data, first.attrs, first.encoding)
+
+
+def check_calendars(name: str, parts: Sequence[Part], values: Sequence[NDArray[Any]], /) -> None:
+    """Refuse loaded dates of several calendars: joined, they would be objects of several types.
+
+    Parameters
+    ----------
+    name
+        Name of the variable.
+    parts, values
+        The files, and the values of the variable in each file.
+
+    Raises
+    ------
+    CombineError
+        Calendars differ; the message names two of them, and a file of each.
+    """
+    if all(x.dtype.kind != "O" for x in values):
+        return
+    first: tuple[str, Part] | None = None
+    for part, x in zip(parts, values, strict=True):
+        some = next((x for x in x.flat if not pd.isnull(x)), None) if x.dtype.kind == "O" else None
+        calendar = "standard" if x.dtype.kind == "M" else getattr(some, "calendar", None)
+        if calendar is None:
+            continue
+        kind = "datetime64" if x.dtype.kind == "M" else f"cftime, calendar '{calendar}'"
+        first = first or (kind, part)
+        if kind != first[0]:
+            raise CombineError(
+                f"variable '{name}' has dates of several calendars: {first[0]} in {first[1].called}, {kind} "
+                f"in {part.called}; leave it out with drop_variables=['{name}'], convert the dates of one "
+                "calendar with preprocess=, or join the files of each calendar separately",
+                variable=name,
+                property="calendar",
+                left=first[0],
+                right=kind,
+                left_url=first[1].source,
+                right_url=part.source,
+            )
 
 
 def _of_one_shape(name: str, members: Sequence[xr.Variable], parts: Sequence[Part], dim: str) -> Sequence[xr.Variable]:

@@ -12,10 +12,11 @@ import pandas as pd
 import xarray as xr
 
 from virtualstack.combine.part import Attribute, Part
-from virtualstack.dataset import virtual_array
+from virtualstack.dataset import loaded_variable, virtual_array
 from virtualstack.errors import CombineError
 from virtualstack.manifests import (
     ManifestArray,
+    Refusal,
     Unpacked,
     can_cast_floats,
     is_nan,
@@ -25,6 +26,7 @@ from virtualstack.manifests import (
     unpack,
     value_changing,
 )
+from virtualstack.storage import Storage
 
 __all__ = [
     "Join",
@@ -203,13 +205,21 @@ def _is_masked_alone(array: ManifestArray) -> bool:
     return array.dtype.kind == "f" and not array.cf.keys() - _MISSING
 
 
-def unpack_differing(parts: Sequence[Part], /, *, decode_times: bool) -> list[Part]:
+_MAX_LOADED_BYTES = 1 << 20
+"""Bytes of a variable of a file that are loaded where its dates have no dtype of a fixed size."""
+
+
+def unpack_differing(parts: Sequence[Part], storage: Storage, /, *, decode_times: bool) -> list[Part]:
     """Return parts in which variables whose decoding attributes differ are decoded by their chunks; others stay packed.
+
+    Small variables with dates of cftime, which have no fixed size, are loaded.
 
     Parameters
     ----------
     parts
         Parts in the order of the files, opened packed.
+    storage
+        Storage by which small variables are read.
     decode_times
         If true, numbers with units of time become dates.
 
@@ -217,12 +227,22 @@ def unpack_differing(parts: Sequence[Part], /, *, decode_times: bool) -> list[Pa
     ------
     CombineError
         A variable differs and cannot be decoded to values of a fixed dtype.
+    StorageError
+        Values cannot be read.
     """
     names = dict.fromkeys(name for part in parts for name in part.variables)
-    differing = [name for name in names if _differs([part.variables[name] for part in parts if name in part.variables])]
-    if not differing:
-        return list(parts)
-    return [_unpacked(part, [name for name in differing if name in part.variables], decode_times) for part in parts]
+    made = list(parts)
+    for name in names:
+        having = [i for i, part in enumerate(parts) if name in part.variables]
+        if not _differs([parts[i].variables[name] for i in having]):
+            continue
+        variables = _unpacked_variables(name, [parts[i] for i in having], storage, decode_times)
+        for i, variable in zip(having, variables, strict=True):
+            note = Refusal(path=name, reason="is packed differently in some files, and is unpacked", kind="noted")
+            made[i] = replace(
+                made[i], variables={**made[i].variables, name: variable}, refusals=(*made[i].refusals, note)
+            )
+    return made
 
 
 def _differs(members: Sequence[xr.Variable]) -> bool:
@@ -234,30 +254,33 @@ def _is_other(a: ManifestArray, b: ManifestArray) -> bool:
     return bool(a.cf or b.cf) and (a.dtype != b.dtype or other_meaning(a, b) is not None)
 
 
-def _unpacked(part: Part, names: Sequence[str], decode_times: bool) -> Part:
-    changed = dict(part.variables)
-    for name in names:
-        array = virtual_array(part.variables[name])
-        if array is not None:
-            changed[name] = _unpacked_variable(name, part.variables[name], array, part, decode_times)
-    return replace(part, variables=changed)
-
-
-def _unpacked_variable(
-    name: str, variable: xr.Variable, array: ManifestArray, part: Part, decode_times: bool
-) -> xr.Variable:
-    unpacked = unpack(array, decode_times=decode_times)
-    if unpacked.obstacle is not None:
-        raise CombineError(
-            f"variable '{name}' is packed differently in some files, and it cannot be unpacked in "
-            f"{part.called}: {unpacked.obstacle}. Leave it out with drop_variables, or if the calendar is the "
-            "same in all files, load it with loadable_variables",
-            variable=name,
-            property="packing",
-            left=dict(array.cf),
-            left_url=part.source,
-        )
-    return _with_unpacked(variable, array, unpacked)
+def _unpacked_variables(name: str, parts: Sequence[Part], storage: Storage, decode_times: bool) -> list[xr.Variable]:
+    """Return a variable of each part unpacked, or loaded in all of them."""
+    variables = [part.variables[name] for part in parts]
+    arrays = [virtual_array(variable) for variable in variables]
+    unpacked = [None if array is None else unpack(array, decode_times=decode_times) for array in arrays]
+    obstacles = [(part, x.obstacle) for part, x in zip(parts, unpacked, strict=True) if x and x.obstacle is not None]
+    if not obstacles:
+        return [
+            variable if array is None or x is None else _with_unpacked(variable, array, x)
+            for variable, array, x in zip(variables, arrays, unpacked, strict=True)
+        ]
+    if all(variable.nbytes <= _MAX_LOADED_BYTES for variable in variables):
+        return [
+            variable
+            if array is None
+            else loaded_variable(name, array, storage, url=part.source, decode_times=decode_times).load()
+            for variable, array, part in zip(variables, arrays, parts, strict=True)
+        ]
+    odd, obstacle = obstacles[0]
+    raise CombineError(
+        f"variable '{name}' is packed differently in some files, and it cannot be unpacked in "
+        f"{odd.called}: {obstacle}. Leave it out with drop_variables, or if the calendar is the "
+        "same in all files, load it with loadable_variables",
+        variable=name,
+        property="packing",
+        left_url=odd.source,
+    )
 
 
 def _with_unpacked(variable: xr.Variable, array: ManifestArray, unpacked: Unpacked) -> xr.Variable:

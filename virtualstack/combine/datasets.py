@@ -15,7 +15,9 @@ from virtualstack.combine.conflicts import Join, Rules, unpack_differing
 from virtualstack.combine.new_dim import Labelling, check_labellings, make_labels, with_new_dim, with_new_dims
 from virtualstack.combine.order import combine_by_coords, have_an_order, join_tiles
 from virtualstack.combine.part import Part
+from virtualstack.combine.planned import Planning, facts_of_tree, plan_parts, planned, with_labels_from, without_order
 from virtualstack.errors import CombineError, naming_group
+from virtualstack.planning import DUPLICATES, Duplicates, Plan
 from virtualstack.storage import Storage, StorageLike
 
 __all__ = [
@@ -25,6 +27,8 @@ __all__ = [
     "combine_datasets",
     "combine_parts",
     "combine_trees",
+    "combine_trees_with_plan",
+    "combine_with_plan",
     "flatten",
     "nest_like",
 ]
@@ -45,6 +49,10 @@ class CombineOptions:
         Rules for differences between files.
     new_dim
         Dimensions that the files lack, and the source of their labels.
+    planning
+        What the user says about the plan.
+    labels
+        Variables that give labels to dimensions without labels, by the name of the dimension.
     unpack_where_differing
         If true, variables that files pack differently are unpacked.
     decode_times
@@ -54,7 +62,9 @@ class CombineOptions:
     dims: Sequence[str | None] | None = None
     rules: Rules = field(default_factory=Rules)
     new_dim: Mapping[str, Labelling] = field(default_factory=dict)
-    unpack_where_differing: bool = False
+    planning: Planning = field(default_factory=Planning)
+    labels: Mapping[str, str] = field(default_factory=dict)
+    unpack_where_differing: bool = True
     decode_times: bool = True
 
     @classmethod
@@ -66,7 +76,10 @@ class CombineOptions:
         join: Join = "exact",
         tolerance: Any = None,
         new_dim: Mapping[str, Labelling] | None = None,
-        unpack: bool | Literal["differing"] = False,
+        labels: Mapping[str, str] | None = None,
+        duplicates: Duplicates | None = None,
+        dims: Iterable[str] = (),
+        unpack: bool | Literal["differing"] | None = None,
         decode_times: bool | None = None,
         combine_options: Mapping[str, Any] | None = None,
     ) -> CombineOptions:
@@ -79,13 +92,19 @@ class CombineOptions:
         CombineError
             ``tolerance`` or ``new_dim`` is not valid.
         """
-        if unpack not in (True, False, "differing"):
+        if unpack not in (True, False, "differing", None):
             raise ValueError(f"unpack={unpack!r}; it must be False, True or 'differing'")
+        if duplicates not in (None, *DUPLICATES):
+            raise ValueError(f"duplicates={duplicates!r}; it must be one of {list(DUPLICATES)}")
+        if labels is not None and not isinstance(labels, Mapping):
+            raise ValueError(f"labels={labels!r}; it must map dimensions to variables, such as {{'Time': 'Times'}}")
         return cls(
             dims=_dims(combine, concat_dim),
             rules=Rules.from_options(join=join, tolerance=tolerance, options=combine_options),
             new_dim=check_labellings(new_dim),
-            unpack_where_differing=unpack == "differing",
+            planning=Planning(dims=tuple(dims), along=_along(combine, concat_dim), duplicates=duplicates),
+            labels=dict(labels or {}),
+            unpack_where_differing=unpack in ("differing", None),
             decode_times=decode_times is not False,
         )
 
@@ -94,15 +113,17 @@ def _dims(combine: Combine, concat_dim: str | Sequence[str | None] | None) -> li
     if combine not in ("by_coords", "nested"):
         raise ValueError(f"combine={combine!r}; it must be 'by_coords' or 'nested'")
     if combine == "by_coords":
-        if concat_dim is not None:
-            raise ValueError(
-                f"concat_dim={concat_dim!r} has no effect with combine='by_coords', which orders files by "
-                "their coordinates. Use combine='nested' as well"
-            )
         return None
     if concat_dim is None:
         raise ValueError("combine='nested' needs concat_dim=, the dimension that files are joined along")
     return [concat_dim] if isinstance(concat_dim, str) else list(concat_dim)
+
+
+def _along(combine: Combine, concat_dim: str | Sequence[str | None] | None) -> tuple[str, ...]:
+    """Return the dimensions that files ordered by their coordinates must be joined along."""
+    if combine != "by_coords" or concat_dim is None:
+        return ()
+    return tuple(dim for dim in ([concat_dim] if isinstance(concat_dim, str) else concat_dim) if dim is not None)
 
 
 type Nested[T] = T | Sequence[Nested[T]]
@@ -122,11 +143,22 @@ def combine_datasets(
     StorageError
         Values to be compared cannot be read.
     """
-    how = how or CombineOptions()
+    return combine_with_plan(datasets, how, storage=storage)[0]
+
+
+def combine_with_plan(
+    datasets: Nested[xr.Dataset], how: CombineOptions | None = None, /, *, storage: StorageLike = None
+) -> tuple[xr.Dataset, Plan]:
+    """Combine virtual datasets, and return the plan too; it is empty if the lists determine the order."""
+    how, store, plan = how or CombineOptions(), Storage.from_option(storage), Plan()
     parts = with_new_dims([Part.from_dataset(dataset) for dataset in flatten(datasets)], how.new_dim, how.rules)
+    parts = [with_labels_from(part, how.labels, store) for part in parts]
     if how.unpack_where_differing:
-        parts = unpack_differing(parts, decode_times=how.decode_times)
-    return combine_parts(nest_like(datasets, parts), parts, how.dims, how.rules, Storage.from_option(storage)).dataset()
+        parts = unpack_differing(parts, store, decode_times=how.decode_times)
+    if how.dims is None and parts:
+        parts, plan = plan_parts(parts, how.planning, how.rules, store)
+    nested = parts if how.dims is None else nest_like(datasets, parts)
+    return without_order(combine_parts(nested, parts, how.dims, how.rules, store), plan).dataset(), plan
 
 
 def combine_parts(
@@ -235,6 +267,13 @@ def nest_like[T](item: Nested[Any], values: Iterable[T], /) -> Nested[T]:
 def combine_trees(
     trees: Nested[xr.DataTree], how: CombineOptions | None = None, /, *, storage: StorageLike = None
 ) -> xr.DataTree:
+    """Combine trees node by node; see :func:`combine_trees_with_plan`."""
+    return combine_trees_with_plan(trees, how, storage=storage)[0]
+
+
+def combine_trees_with_plan(
+    trees: Nested[xr.DataTree], how: CombineOptions | None = None, /, *, storage: StorageLike = None
+) -> tuple[xr.DataTree, Plan]:
     """Combine trees node by node.
 
     Nodes have the coordinates of their parents, too. A node without the dimension that the other nodes are joined along
@@ -257,19 +296,31 @@ def combine_trees(
     nodes = {path: _parts(flat, path) for path in paths}
     for dim, labelling in how.new_dim.items():
         nodes = _with_new_dim(nodes, dim, make_labels(nodes["/"], dim, labelling), rules)
+    nodes = {path: [with_labels_from(part, how.labels, store) for part in parts] for path, parts in nodes.items()}
+    plan = Plan()
+    if dims is None:
+        facts = [facts_of_tree([parts[i] for parts in nodes.values()]) for i in range(len(flat))]
+        plan = how.planning.plan(facts, rules)
+        if plan.question is not None:
+            raise plan.question
+        there = [i for i in range(len(flat)) if i not in plan.left_out]
+        flat = [flat[i] for i in there]
+        nodes = {path: [planned(parts[i], i, plan, rules) for i in there] for path, parts in nodes.items()}
     combined = {}
     ordered = {path for path, parts in nodes.items() if dims is None and have_an_order(parts, rules)}
     for path, parts in nodes.items():
         if how.unpack_where_differing:
-            parts = unpack_differing(parts, decode_times=how.decode_times)
+            parts = unpack_differing(parts, store, decode_times=how.decode_times)
         own = {str(name) for tree in flat for name in _node(tree, path).to_dataset(inherit=False).variables}
         with naming_group(path):
             if ordered and path not in ordered:
                 part = merge_parts(parts, rules, store)
             else:
-                part = combine_parts(nest_like(trees, parts), parts, _find_joined_dims(path, nodes, dims), rules, store)
-        combined[path] = _without_inherited(part, own | {*how.new_dim, *filter(None, dims or ())}).dataset()
-    return xr.DataTree.from_dict(combined)
+                nested = parts if dims is None else nest_like(trees, parts)
+                part = combine_parts(nested, parts, _find_joined_dims(path, nodes, dims), rules, store)
+        part = without_order(part, plan)
+        combined[path] = _without_inherited(part, own | {*how.new_dim, *plan.new, *filter(None, dims or ())}).dataset()
+    return xr.DataTree.from_dict(combined), plan
 
 
 def _common_paths(trees: Sequence[xr.DataTree]) -> list[str]:

@@ -4,21 +4,23 @@ from __future__ import annotations
 
 import math
 from collections.abc import Hashable, Iterable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from itertools import islice, pairwise
 from typing import Any
 
 import numpy as np
 import pandas as pd
-from numpy.typing import NDArray
 
 from virtualstack.combine.absent import EVERYTHING, Absent, absent_by_name, missing_variable
 from virtualstack.combine.align import align
 from virtualstack.combine.concat import concat_parts, merge_parts
 from virtualstack.combine.conflicts import Rules
-from virtualstack.combine.labels import Distinct, check_kinds, distinct_labels, is_jitter, misfit, span
 from virtualstack.combine.part import Part
+from virtualstack.combine.planned import facts_of
 from virtualstack.errors import CombineError
+from virtualstack.planning.labels import distinct_labels, is_jitter, misfit, span
+from virtualstack.planning.places import Place, find_places, highest, labelled_in_all, lowest
+from virtualstack.planning.questions import at_one_place
 from virtualstack.storage import Storage
 
 __all__ = ["combine_by_coords", "complete", "have_an_order", "join_tiles"]
@@ -228,40 +230,20 @@ def have_an_order(parts: Sequence[Part], rules: Rules, /) -> bool:
 
 
 def _labelled(parts: Sequence[Part]) -> list[str]:
-    """Return the dimensions that have labels in all parts."""
-    return [dim for dim in parts[0].indexes if all(dim in part.indexes for part in parts)]
+    return labelled_in_all([part.indexes for part in parts])
 
 
 # -- one hypercube --------------------------------------------------------------------------------------------
 
 
-@dataclass(frozen=True, slots=True, eq=False)
-class _Axis:
-    """A dimension that files are joined along.
-
-    Parameters
-    ----------
-    dim
-        Name of the dimension.
-    rank
-        Position of each file along the dimension, in shape ``(files,)``.
-    """
-
-    dim: str
-    rank: NDArray[np.intp]
-
-
 def _join_all(parts: Sequence[Part], rules: Rules, storage: Storage) -> Part:
     if len(parts) == 1:
         return parts[0]
-    axes = _axes(parts, rules)
+    axes = [place for place in _places(parts, rules) if place.is_disjoint]
     dims = [axis.dim for axis in axes]
-    tiles: dict[tuple[int, ...], Part] = {}
-    for number, part in enumerate(parts):
-        place = tuple(int(axis.rank[number]) for axis in axes)
-        if place in tiles:
-            raise _same_place(tiles[place], part, dims)
-        tiles[place] = part
+    tiles = {tuple(int(axis.rank[number]) for axis in axes): part for number, part in enumerate(parts)}
+    if len(tiles) < len(parts):
+        raise _overlap(parts, _places(parts, rules), rules.tolerance)
     places = sorted(tiles)
     tiles = dict(zip(places, align([tiles[place] for place in places], rules, but=dims), strict=True))
     shape = [int(axis.rank.max()) + 1 for axis in axes]
@@ -270,122 +252,25 @@ def _join_all(parts: Sequence[Part], rules: Rules, storage: Storage) -> Part:
     return join_tiles(tiles, shape, dims, rules, storage)
 
 
-def _axes(parts: Sequence[Part], rules: Rules) -> list[_Axis]:
-    axes: list[_Axis] = []
-    overlapping: list[tuple[str, Distinct]] = []
-    for dim in _labelled(parts):
-        found = distinct_labels([part.indexes[dim].index for part in parts], rules.tolerance)
-        if len(found.labels) == 1:
-            continue
-        rank = _rank(dim, found, parts, rules.tolerance)
-        if rank is None:
-            overlapping.append((dim, found))
-        else:
-            axes.append(_Axis(dim, rank[found.which]))
-    if axes:
-        return axes  # overlapping dimensions are aligned, or explained, when files are joined
-    if overlapping:
-        raise _overlap(parts, overlapping, rules.tolerance)
-    within = "" if rules.tolerance is None else f" within tolerance={rules.tolerance!r}"
-    dims = _labelled(parts) or [*parts[0].sizes, "time"]
-    times = [dim for dim in dims if dim in parts[0].indexes and parts[0].indexes[dim].index.dtype.kind == "M"]
-    raise CombineError(
-        f"{parts[0].called} and {parts[1].called} have the same coordinates "
-        f"{sorted(parts[0].indexes)}{within}, which therefore do not determine their order. Join them with "
-        f"combine='nested' and concat_dim='{[*times, *dims][0]}', or give each file a label with new_dim=",
-        property="labels",
-        left_url=parts[0].source,
-        right_url=parts[1].source,
-    )
-
-
-def _rank(dim: str, found: Distinct, parts: Sequence[Part], tolerance: Any) -> NDArray[np.intp] | None:
-    """Return the position of each of the distinct labels, or ``None`` if they overlap."""
-    labels = found.labels
-    check_kinds(dim, [parts[found.first(number)] for number in range(len(labels))], labels)
-    for number, x in enumerate(labels):
-        part = parts[found.first(number)]
-        if not len(x):
-            raise CombineError(
-                f"dimension '{dim}' has no elements in {part.called}, so the file has no position in the "
-                "order. Leave the file out",
-                variable=dim,
-                property="labels",
-                right_url=part.source,
-            )
-        if not (x.is_monotonic_increasing or x.is_monotonic_decreasing):
-            raise CombineError(
-                f"coordinate '{dim}' of {part.called} neither ascends nor descends. Sort it with preprocess=, "
-                f"or join the files in a given order with combine='nested' and concat_dim='{dim}'",
-                variable=dim,
-                property="labels",
-                right_url=part.source,
-            )
-    descends = [n for n, x in enumerate(labels) if len(x) > 1 and not x.is_monotonic_increasing]
-    ascends = [n for n, x in enumerate(labels) if len(x) > 1 and x.is_monotonic_increasing]
-    if descends and ascends:
-        up, down = parts[found.first(ascends[0])], parts[found.first(descends[0])]
-        raise CombineError(
-            f"coordinate '{dim}' ascends in {up.called} and descends in {down.called}. Reverse one of them "
-            "with preprocess=",
-            variable=dim,
-            property="labels",
-            left_url=up.source,
-            right_url=down.source,
-        )
-    try:
-        order = sorted(range(len(labels)), key=lambda n: _lowest(labels[n]))
-    except TypeError as error:
-        raise CombineError(
-            f"labels of '{dim}' such as {labels[0][0]!r} in {parts[0].called} have no order: {error}. Join "
-            f"the files in a given order with combine='nested' and concat_dim='{dim}'",
-            variable=dim,
-            property="labels",
-            left_url=parts[0].source,
-        ) from error
-    if any(not _is_before(labels[a], labels[b], tolerance) for a, b in pairwise(order)):
-        return None
-    rank = np.empty(len(order), np.intp)
-    rank[order] = np.arange(len(order)) if not descends else np.arange(len(order))[::-1]
-    return rank
-
-
-def _is_before(a: pd.Index[Any], b: pd.Index[Any], tolerance: Any = None) -> bool:
-    """Return whether all labels of one index are less than all labels of another, by more than a tolerance."""
-    highest, lowest = _highest(a), _lowest(b)
-    if tolerance is not None:
-        try:
-            return bool(lowest - highest > tolerance)
-        except TypeError:  # dates cannot have a number as tolerance
-            pass
-    return bool(highest < lowest)
-
-
-def _lowest(labels: pd.Index[Any]) -> Any:
-    return min(_plain(labels[0]), _plain(labels[-1]))
-
-
-def _highest(labels: pd.Index[Any]) -> Any:
-    return max(_plain(labels[0]), _plain(labels[-1]))
-
-
-def _plain(label: Any) -> Any:
-    """Return a numpy integer as a Python integer, whose differences are exact."""
-    return int(label) if isinstance(label, np.integer) else label
+def _places(parts: Sequence[Part], rules: Rules) -> list[Place]:
+    labels = [{dim: index.index for dim, index in part.indexes.items()} for part in parts]
+    return find_places(parts, labels, rules.tolerance)
 
 
 # -- errors ---------------------------------------------------------------------------------------------------
 
 
-def _overlap(parts: Sequence[Part], overlapping: Sequence[tuple[str, Distinct]], tolerance: Any) -> CombineError:
-    for dim, found in overlapping:
-        if is_jitter(found):
-            return misfit(dim, parts, found, tolerance)
-    dim, found = overlapping[0]
-    order = sorted(range(len(found.labels)), key=lambda n: _lowest(found.labels[n]))
-    a, b = next(
-        pair for pair in pairwise(order) if not _highest(found.labels[pair[0]]) < _lowest(found.labels[pair[1]])
-    )
+def _overlap(parts: Sequence[Part], places: Sequence[Place], tolerance: Any) -> CombineError:
+    """Return the error on files that overlap along several dimensions."""
+    overlapping = [place for place in places if not place.is_disjoint]
+    if not overlapping:
+        raise at_one_place([facts_of(part) for part in parts])
+    for place in overlapping:
+        if is_jitter(place.found):
+            return misfit(place.dim, parts, place.found, tolerance)
+    dim, found = overlapping[0].dim, overlapping[0].found
+    order = sorted(range(len(found.labels)), key=lambda n: lowest(found.labels[n]))
+    a, b = next(pair for pair in pairwise(order) if not highest(found.labels[pair[0]]) < lowest(found.labels[pair[1]]))
     left, right = parts[found.first(a)], parts[found.first(b)]
     common = found.labels[a].intersection(found.labels[b])
     how = f"both have {common[0]}" if len(common) else "their labels alternate"
@@ -399,16 +284,4 @@ def _overlap(parts: Sequence[Part], overlapping: Sequence[tuple[str, Distinct]],
         right=(found.labels[b][0], found.labels[b][-1]),
         left_url=left.source,
         right_url=right.source,
-    )
-
-
-def _same_place(a: Part, b: Part, dims: Sequence[str]) -> CombineError:
-    where = ", ".join(f"{dim} {span(a.indexes[dim].index)}" for dim in dims)
-    return CombineError(
-        f"{a.called} and {b.called} both contain {where}. If they hold different data, such as two bands, tell "
-        "them apart by one more new_dim=. Or give their variables different names with preprocess=. If they hold the "
-        "same, leave one of them out, or let Repository.update choose between them in a vstack",
-        property="labels",
-        left_url=a.source,
-        right_url=b.source,
     )

@@ -16,7 +16,6 @@ from xarray.indexes import PandasIndex
 from virtualstack.codecs.codec import shortened
 from virtualstack.combine.equal_variables import the_same
 from virtualstack.combine.fitting import TEXT, Fitting, check_presence, fitted, joint_dtype, load_part
-from virtualstack.combine.labels import check_kinds, distinct_labels, is_jitter, misfit
 from virtualstack.combine.part import Part, bundled_in, each_node, group_from, labels_by_path, over_index, with_labels
 from virtualstack.combine.placing import Placing, StoreAxis
 from virtualstack.combine.precedence import Prefer, is_changed
@@ -26,6 +25,7 @@ from virtualstack.errors import CombineError
 from virtualstack.location import Location
 from virtualstack.manifests import ManifestArray, ManifestGroup
 from virtualstack.manifests.manifest import Overlay
+from virtualstack.planning.labels import check_kinds, distinct_labels, is_jitter, misfit
 from virtualstack.storage.threads import concurrently
 
 __all__ = ["updated"]

@@ -3,9 +3,8 @@
 from __future__ import annotations
 
 import os
-from collections import Counter
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
@@ -14,14 +13,17 @@ from numpy.typing import NDArray
 
 from virtualstack.errors import CombineError
 from virtualstack.formats.base import Reader, ReadOptions
-from virtualstack.manifests import ManifestArray, ManifestGroup
+from virtualstack.manifests import ManifestGroup
+from virtualstack.planning import FileFacts, Plan, make_plan
+from virtualstack.planning.dimension import main_dimension
+from virtualstack.planning.groups import data_variables, declared_facts
 from virtualstack.progress import Progress
 from virtualstack.scanning import scan
 from virtualstack.scanning.workers import ExecutorLike
 from virtualstack.storage import Allow, Storage, StorageLike
 from virtualstack.storage.handles import Handle, is_one
 from virtualstack.storage.listing import find_urls, is_pattern
-from virtualstack.surveying.coordinate import CoordinateLine, read_line
+from virtualstack.surveying.coordinate import CoordinateLine, read_line, times_along
 from virtualstack.surveying.facts import (
     NONE,
     STRUCTURE,
@@ -36,74 +38,7 @@ from virtualstack.surveying.result import Survey, shortened
 from virtualstack.surveying.sequence import FileSequence, find_url, read_version
 from virtualstack.surveying.timeline import survey_timeline
 
-__all__ = ["common_dimension", "data_variables", "survey"]
-
-_NOT_DATA = ("bounds", "climatology", "grid_mapping", "ancillary_variables", "cell_measures", "coordinates")
-"""Attributes that name variables which describe other variables."""
-
-_MIN_SHARE = 0.9
-"""Smallest share of files that must have a dimension, relative to the files with the most common one."""
-
-
-def data_variables(group: ManifestGroup, /) -> dict[str, ManifestArray]:
-    """Return the data variables of a file by path, without coordinates, bounds and similar variables."""
-    found: dict[str, ManifestArray] = {}
-    helpers = set(group.coordinates)
-    for path, node in group.walk():
-        for name, array in node.arrays.items():
-            found[f"{path[1:]}/{name}" if path else name] = array
-            texts = (array.attributes.get(key) for key in _NOT_DATA)
-            helpers.update(word for text in texts if isinstance(text, str) for word in text.split())
-    return {name: x for name, x in found.items() if name not in helpers and x.dimension_names != (name,)}
-
-
-def common_dimension(groups: Sequence[ManifestGroup], /) -> str | None:
-    """Return the dimension along which files follow each other, or ``None`` if there is none.
-
-    Candidates are dimensions that the data variables of most files have. The first of these kinds that has a candidate
-    decides: an unlimited dimension with times, an unlimited one with a coordinate, any dimension with times, any
-    unlimited one. If there are several candidates, the one that has this kind in most files is chosen. On a tie, it is
-    the first one among the axes of data variables. Without a candidate, a scalar time coordinate that most files have
-    is chosen. Among several of these, ``time`` is preferred.
-    """
-    files: Counter[str] = Counter()
-    in_data: Counter[str] = Counter()
-    kinds: list[Counter[str]] = [Counter() for _ in range(4)]
-    axes: dict[str, int] = {}
-    for group in groups:
-        coordinates = {name for name, x in group.arrays.items() if x.dimension_names == (name,)}
-        times = {name for name in coordinates if _is_time(group.arrays[name])}
-        unlimited = {name for _, node in group.walk() for name in node.unlimited}
-        own: dict[str, int] = {}
-        for array in data_variables(group).values():
-            for axis, name in enumerate(array.dimension_names or ()):
-                own[name] = min(axis, own.get(name, axis))
-        files.update(times | unlimited)
-        in_data.update((times | unlimited) & own.keys())
-        for kind, names in zip(kinds, (unlimited & times, unlimited & coordinates, times, unlimited), strict=True):
-            kind.update(names)
-        for name, axis in own.items():
-            axes[name] = max(axis, axes.get(name, 0))
-    counts = in_data or files
-    most = _MIN_SHARE * max(counts.values(), default=0)
-    common = sorted((name for name, n in counts.items() if n >= most), key=lambda name: (axes.get(name, 0), name))
-    for kind in kinds:
-        if usual := [name for name in common if 2 * kind[name] >= files[name]]:
-            return max(usual, key=kind.__getitem__)
-    return _common_scalar(groups)
-
-
-def _common_scalar(groups: Sequence[ManifestGroup]) -> str | None:
-    files: Counter[str] = Counter()
-    for group in groups:
-        about = data_variables(group).keys()
-        files.update(name for name, x in group.arrays.items() if not x.shape and name not in about and _is_time(x))
-    usual = [name for name, n in files.items() if n >= _MIN_SHARE * len(groups)]
-    return min(usual, key=lambda name: (name != "time", name), default=None)
-
-
-def _is_time(array: ManifestArray) -> bool:
-    return " since " in str(array.cf.get("units", ""))
+__all__ = ["survey"]
 
 
 def survey(
@@ -189,10 +124,11 @@ def survey(
         options=ReadOptions.from_options(allow=allow),
     )
     groups = list(scanned)
+    declared = [declared_facts(group) for group in groups]
     if dim is None:
-        dim = common_dimension(groups)
-    elif groups and not any(dim in _lengths(group) for group in groups):
-        present = sorted({name for group in groups for name in _lengths(group)})
+        dim = main_dimension(declared)
+    elif groups and not any(dim in facts.sizes for facts in declared):
+        present = sorted({name for facts in declared for name in facts.sizes})
         raise CombineError(f"no file has a dimension '{dim}'; they have {present}", property="dimension", left=dim)
     store = Storage.from_option(storage)
     lines = read_line(groups, dim, store)
@@ -203,7 +139,28 @@ def survey(
     ]
     failures = pd.concat([scanned.failures, pd.DataFrame(errors, columns=["url", "error", "message"])])
     found = [x if isinstance(x, CoordinateLine) else None for x in lines]
-    return _Comparison(dim, groups, found, store).survey(failures.reset_index(drop=True))
+    facts = [_with_labels(x, group, dim, line) for x, group, line in zip(declared, groups, found, strict=True)]
+    plan = make_plan(facts, along=() if dim is None else (dim,)) if len(facts) > 1 else Plan()
+    return _Comparison(dim, groups, found, store, declared, plan).survey(failures.reset_index(drop=True))
+
+
+def _with_labels(facts: FileFacts, group: ManifestGroup, dim: str | None, line: CoordinateLine | None) -> FileFacts:
+    """Return facts with the values of a coordinate."""
+    if dim is None or line is None or line.numbers is None:
+        return facts
+    labels = pd.Index(line.numbers if line.unit not in ("M8", "m8") else line.numbers.view(f"{line.unit}[ns]"))
+    if dim not in facts.sizes:
+        return replace(facts, scalars={dim: labels.values[0]})
+    if dim in group.arrays:
+        return replace(facts, labels={dim: labels})
+    return replace(facts, along={dim: {str(times_along(group, dim)): labels}})
+
+
+def _sentences(plan: Plan, facts: Sequence[FileFacts]) -> list[str]:
+    """Return how files join."""
+    said = [f"along {' x '.join(map(repr, plan.dims))}"] if plan.dims else []
+    said += plan.notes(facts, gaps=False)
+    return said if plan.question is None else [*said, str(plan.question)]
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -254,6 +211,8 @@ class _Comparison(FileSequence):
                 remarks=irregular["reason"].tolist(),
                 n_failed=len(failures),
             ),
+            plan=tuple(_sentences(self.plan, self.declared)),
+            options=() if self.plan.question is None else self.plan.question.options,
         )
 
     # -- order --------------------------------------------------------------------------------------------
@@ -288,7 +247,7 @@ class _Comparison(FileSequence):
                         "series": one.name,
                         "era": int(era) + 1,
                         "is_outlier": bool(is_outlier),
-                        "steps": _lengths(group).get(self.dim or ""),
+                        "steps": self.declared[i].sizes.get(self.dim or ""),
                         "first": self._labels(i)[0],
                         "last": self._labels(i)[1],
                         "size": read_version(group)[0],
@@ -376,13 +335,6 @@ def _expanded(files: Any, storage: StorageLike) -> list[Any]:
 
 
 # -- of one file ----------------------------------------------------------------------------------------------
-
-
-def _lengths(group: ManifestGroup) -> dict[str, int]:
-    found = dict(group.dimensions)
-    for array in group.arrays.values():
-        found.update(zip(array.dimension_names or (), array.shape, strict=True))
-    return found
 
 
 def _split(groups: Sequence[ManifestGroup], dim: str | None) -> dict[str, list[int]]:

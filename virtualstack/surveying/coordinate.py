@@ -21,7 +21,7 @@ from virtualstack.reading import read_array
 from virtualstack.storage import Storage
 from virtualstack.storage.threads import concurrently
 
-__all__ = ["TEXT", "CoordinateLine", "read_line", "read_values"]
+__all__ = ["TEXT", "CoordinateLine", "read_line", "read_values", "times_along"]
 
 _MAX_FILE_BYTES = 1 << 26
 _MAX_TOTAL_BYTES = 1 << 29
@@ -157,8 +157,18 @@ def read_line(
 
 
 def _coordinate(group: ManifestGroup, dim: str) -> ManifestArray | None:
-    array = group.arrays.get(dim)
+    array = group.arrays.get(dim, group.arrays.get(times_along(group, dim) or ""))
     return array if array is not None and array.dimension_names in ((dim,), ()) and array.size else None
+
+
+def times_along(group: ManifestGroup, dim: str, /) -> str | None:
+    """Return the name of the times along a dimension without a coordinate, such as ``XTIME`` of WRF."""
+    names = (
+        name
+        for name, x in group.arrays.items()
+        if x.dimension_names == (dim,) and " since " in str(x.cf.get("units", ""))
+    )
+    return None if dim in group.arrays else next(names, None)
 
 
 def _decoded(dim: str, array: ManifestArray, parts: Sequence[NDArray[Any]]) -> list[CoordinateLine | ValueError]:

@@ -15,11 +15,13 @@ from virtualstack.location import Location
 from virtualstack.manifests import ABSENT, ChunkAxis, ChunkEncoding, ManifestArray, ManifestGroup
 from virtualstack.manifests.cells import distinct_rows
 from virtualstack.manifests.chunk_map import Numbering, number_blocks, stored_alike
+from virtualstack.planning.dimension import main_dimension
+from virtualstack.planning.gaps import find_gaps
+from virtualstack.planning.groups import declared_facts
 from virtualstack.storage import Storage, StorageLike
-from virtualstack.surveying.archive import common_dimension
 from virtualstack.surveying.coordinate import TEXT, CoordinateLine, label, read_line
 from virtualstack.surveying.facts import Facts, Key, codec_names, describe_changes, find_periods, stored_dtypes
-from virtualstack.surveying.sequence import find_gaps, why_no_gaps
+from virtualstack.surveying.sequence import why_no_gaps
 from virtualstack.surveying.timeline import MAX_ITEMS, PlaceAxis, shorten
 
 __all__ = ["cube_timeline"]
@@ -72,7 +74,7 @@ def cube_timeline(group: ManifestGroup, dim: str | None = None, /, *, storage: S
     """
     arrays = {path: x for path, x in group.all_arrays().items() if x.size}
     if dim is None:
-        dim = common_dimension([group])
+        dim = main_dimension([declared_facts(group)])
     elif not any(dim in (x.dimension_names or ()) for x in arrays.values()):
         present = sorted({name for x in arrays.values() for name in x.dimension_names or ()})
         raise CombineError(f"no variable has a dimension '{dim}'; they have {present}", property="dimension", left=dim)

@@ -158,7 +158,8 @@ def _facts_of_array(variable: str, name: str, array: ManifestArray, dim: str | N
     if dims == (name,):  # coordinates are decoded file by file, so that their storage does not matter
         yield (variable, "dtype"), (array.dtype.str,)
         return
-    yield (variable, "time units"), _hashable(cf.get("units", NONE))
+    units = cf.get("units", NONE)  # of times, not their epoch: joining decodes them
+    yield (variable, "time units"), _hashable(units.partition(" since ")[0] if isinstance(units, str) else units)
     yield (variable, "packing"), tuple((k, _hashable(cf[k])) for k in sorted(cf) if k not in _FILLS + _TIMES)
     fills = [(key, cf[key]) for key in _FILLS if key in cf]
     yield (variable, "fill"), tuple((key, _number(x)) for key, x in (*fills, ("unwritten", manifest.fill.value)))
@@ -325,7 +326,7 @@ def find_periods(codes: NDArray[np.int32], is_structure: NDArray[np.bool_], /) -
     codes = _filled(codes)
     n = len(codes)
     n_changes = np.count_nonzero(codes[1:] != codes[:-1], axis=0)
-    varies = n_changes > max(8, n // 5)
+    varies = (n_changes > max(8, n // 5)) | ((n_changes == n - 1) & (n > 2))  # another value in each file
     used = codes[:, is_structure & ~varies]
     kinds: dict[bytes, int] = {}  # by whole rows, which may have 10^4 columns and more
     kind = np.array([kinds.setdefault(row.tobytes(), len(kinds)) for row in used], np.intp)

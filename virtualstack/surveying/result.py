@@ -12,6 +12,7 @@ from virtualstack.drawing import Timeline
 from virtualstack.drawing.axes import plot_timeline
 from virtualstack.drawing.html import MAX_LISTED, folded, make_page, table
 from virtualstack.drawing.svg import svg_timeline
+from virtualstack.errors import Option
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -58,14 +59,14 @@ class Survey:
         One row for each pair of files with common coordinate values: ``url``, ``other``, ``kind``, and ``values`` (the
         number of common values). ``kind`` is one of:
 
-        - ``"same values"``: all coordinate values are the same. A file is paired with the first file that has its
-          values, and is in no other pair. ``"same values, size and etag"`` is most probably a copy.
+        - ``"same labels"``: all coordinate values are the same. A file is paired with the first file that has its
+          labels, and is in no other pair. ``"same labels, size and etag"`` is most probably a copy.
         - ``"overlap"``: the files share some values.
         - ``"repeats"``: one file has some values more than once; ``other`` is the same file as ``url``.
         - ``"same size and etag"``: neither file has coordinate values, so that only size and etag are known.
 
-        ``", other place"`` is added if another coordinate differs (tiles, members), and ``", place unknown"`` if a
-        coordinate that may differ could not be read.
+        ``", other place"`` is added if another coordinate differs, and ``", place unknown"`` if a coordinate that may
+        differ could not be read. Members and tiles that the plan tells apart are no duplicates.
     has_all_pairs
         If true, ``duplicates`` has all pairs of files that overlap. It is false if there are too many. Each file is
         then paired only with the nearest overlapping file before it, and the nearest one after it.
@@ -83,6 +84,11 @@ class Survey:
         of the error), ``message``.
     timeline
         Eras, gaps and duplicates with their places along the dimension, as plain data of bounded size for pictures.
+    plan
+        How :func:`open_virtual_mfdataset` joins the files, as sentences; the last one says what is ambiguous, with the
+        option that decides.
+    options
+        The options that the last sentence names.
 
     Examples
     --------
@@ -113,6 +119,8 @@ class Survey:
     irregular: pd.DataFrame
     failures: pd.DataFrame
     timeline: Timeline
+    plan: tuple[str, ...]
+    options: tuple[Option, ...]
 
     def __len__(self) -> int:
         return len(self.table)
@@ -187,6 +195,11 @@ class Survey:
         kinds = f" in {n_series} series" if n_series > 1 else ""
         along = f", along '{self.dim}'" if self.dim else ", in the given order: no dimension was found"
         yield f"{_count(len(self.table), 'file')}{kinds}{along}; {len(self.failures)} failed"
+        if self.plan:
+            yield "\nhow they join"
+            yield from (f"  {line}" for line in self.plan[:most])
+            if most is not None and len(self.plan) > most:
+                yield f"  ... and {len(self.plan) - most:,} more"
         for name, eras in self.eras.groupby("series", sort=False):
             yield ""
             yield f"series '{name}'" if n_series > 1 else "eras"
@@ -247,8 +260,8 @@ def _outlier(row: pd.Series) -> str:
 
 def _duplicate(row: pd.Series) -> str:
     if row["kind"] == "repeats":
-        return f"{_name(row['url'])}: repeats {_count(row['values'], 'value')}"
-    n = "" if pd.isna(row["values"]) else f" ({_count(row['values'], 'value')})"
+        return f"{_name(row['url'])}: repeats {_count(row['values'], 'label')}"
+    n = "" if pd.isna(row["values"]) else f" ({_count(row['values'], 'label')})"
     return f"{_pair(row)}: {row['kind']}{n}"
 
 

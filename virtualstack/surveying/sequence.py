@@ -5,7 +5,6 @@ from __future__ import annotations
 import hashlib
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from fractions import Fraction
 from typing import Any
 
 import numpy as np
@@ -13,43 +12,24 @@ import pandas as pd
 from numpy.typing import NDArray
 
 from virtualstack.manifests import ManifestGroup
+from virtualstack.planning import FileFacts, Plan
+from virtualstack.planning.gaps import Gap, find_gaps
 from virtualstack.storage import Storage
 from virtualstack.surveying.coordinate import TEXT, CoordinateLine, read_values
 
 __all__ = [
     "FileSequence",
-    "Gap",
     "SeriesGap",
     "Shared",
     "count_shared",
-    "find_gaps",
     "find_interleaved",
     "find_url",
     "read_version",
     "why_no_gaps",
 ]
 
-_MIN_REGULAR_SHARE = 0.9
-_MAX_DEVIATION = 0.15
 _MAX_PAIRS = 1 << 19
 """Largest number of pairs of parts that are counted, each once for every value that both have."""
-
-
-@dataclass(frozen=True, slots=True)
-class Gap:
-    """Missing steps between two values that follow each other.
-
-    Parameters
-    ----------
-    after, before
-        Numbers of the two values.
-    n_steps
-        Number of missing steps; an estimate if steps are not all equal (months).
-    """
-
-    after: float
-    before: float
-    n_steps: int
 
 
 @dataclass(frozen=True, slots=True)
@@ -69,43 +49,6 @@ class SeriesGap:
     series: str
     gap: Gap
     line: CoordinateLine
-
-
-def find_gaps(numbers: NDArray[Any], /) -> list[Gap] | None:
-    """Return the missing steps in regularly spaced numbers, which may be in any order.
-
-    The result is ``None`` if the numbers are not regularly spaced, or are only two, which define no usual step. Months
-    of 28 to 31 days count as regular.
-
-    >>> find_gaps(np.array([0, 1, 2, 3, 6, 7, 8]))
-    [Gap(after=3, before=6, n_steps=2)]
-    """
-    values = np.unique(numbers)
-    if values.size < 2:
-        return []
-    steps = _steps(values)
-    usual = float(np.median(steps))
-    if steps.size < 2 or not np.isfinite(usual):
-        return None
-    is_usual = np.abs(steps - usual) <= _MAX_DEVIATION * usual
-    at = np.flatnonzero(steps > 1.5 * usual)
-    if (
-        np.count_nonzero(is_usual) + at.size < _MIN_REGULAR_SHARE * steps.size
-        or np.count_nonzero(is_usual) * 2 < steps.size
-    ):
-        return None
-    ends = zip(values[at].tolist(), values[at + 1].tolist(), strict=True)
-    step = Fraction(usual)
-    return [Gap(after, before, round((Fraction(before) - Fraction(after)) / step) - 1) for after, before in ends]
-
-
-def _steps(values: NDArray[Any]) -> NDArray[np.float64]:
-    """Return differences of neighbours in rising order; integers are subtracted modulo 2^64, which is always exact."""
-    if values.dtype.kind in "iu":
-        whole = values.astype(np.int64).view(np.uint64) if values.dtype.kind == "i" else values.astype(np.uint64)
-        return np.diff(whole).astype(np.float64)
-    with np.errstate(over="ignore"):
-        return np.diff(values).astype(np.float64)
 
 
 @dataclass(frozen=True, slots=True)
@@ -235,12 +178,18 @@ class FileSequence:
         Coordinate of each file; ``None`` for a file without a coordinate that could be read.
     storage
         Access to the values of other coordinates.
+    declared
+        Facts that the metadata of each file declare.
+    plan
+        How the files join.
     """
 
     dim: str | None
     groups: Sequence[ManifestGroup]
     lines: Sequence[CoordinateLine | None]
     storage: Storage
+    declared: Sequence[FileFacts]
+    plan: Plan
 
     def _by_unit(self, files: Iterable[int]) -> dict[str | None, list[tuple[int, CoordinateLine]]]:
         """Return files that have values, grouped so that the values in a group can be compared."""
@@ -283,7 +232,7 @@ class FileSequence:
             versions = [None if None in (v := read_version(self.groups[i])) else v for i in unread]
             rows += [(unread[i], unread[j], "same size and etag", None) for i, j in _pairs(versions)]
             same = [(files[i], files[j]) for i, j in _pairs(lines[i].key if i in lines else None for i in files)]
-            found = [(i, j, "same values", len(_values(lines[i]))) for i, j in same]
+            found = [(i, j, "same labels", len(_values(lines[i]))) for i, j in same]
             again = {j for _, j in same}
             for unit, members in self._by_unit(i for i in files if i not in again).items():
                 parts = _comparable([_values(x) for _, x in members])
@@ -300,8 +249,15 @@ class FileSequence:
         urls = [(find_url(self.groups[i]), find_url(self.groups[j])) for i, j in interleaved]
         return duplicates, pd.DataFrame(urls, columns=["url", "other"]), has_all
 
+    def _are_planned_apart(self, i: int, j: int) -> bool:
+        """Return whether the plan tells two files apart by more than their labels, as members and tiles."""
+        if any(labels[i] != labels[j] for labels in self.plan.labels.values()):
+            return True
+        return any(i in its and j in its and not its[i].equals(its[j]) for its in self.plan.along.values())
+
     def _told_apart(self, pairs: Sequence[tuple[int, int, str, int]]) -> list[tuple[int, int, str, int | None]]:
         """Return pairs of files that share values, with a note if another coordinate, or their size, differs."""
+        pairs = [pair for pair in pairs if pair[0] == pair[1] or not self._are_planned_apart(*pair[:2])]
         files = sorted({i for a, b, *_ in pairs if a != b for i in (a, b)})
         asked = [
             (i, name, array)
@@ -318,8 +274,8 @@ class FileSequence:
             version = read_version(self.groups[i])
             if i != j and (place := _compare_places(places[i], places[j])):
                 kind = f"{kind}, {place}"
-            elif kind == "same values" and None not in version and version == read_version(self.groups[j]):
-                kind = "same values, size and etag"
+            elif kind == "same labels" and None not in version and version == read_version(self.groups[j]):
+                kind = "same labels, size and etag"
             told.append((i, j, kind, n))
         return told
 

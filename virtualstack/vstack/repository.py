@@ -7,7 +7,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from types import EllipsisType
 from typing import Any, Literal
 
-from virtualstack.combine.addition import Addition
+from virtualstack.combine.addition import Addition, growing_dimension
 from virtualstack.combine.fitting import LABELS_REMEDY, Fitting
 from virtualstack.combine.precedence import Prefer, check_prefer
 from virtualstack.combine.update import updated
@@ -192,7 +192,7 @@ class Repository(Maintenance):
         self,
         part: PartLike,
         /,
-        dim: str,
+        dim: str | None = None,
         *,
         ordered: bool = True,
         join: Literal["exact", "left", "outer"] = "exact",
@@ -209,7 +209,8 @@ class Repository(Maintenance):
         part
             A dataset or tree, virtual or with values in memory, or the URL of a file, which is opened.
         dim
-            Dimension to append along. Variables without it must be the same, and the store keeps its attributes.
+            Dimension to append along; by default the one along which the store was built. Variables without it must be
+            the same, and the store keeps its attributes.
         ordered
             If true, labels along ``dim`` must ascend.
         join
@@ -251,13 +252,14 @@ class Repository(Maintenance):
         ...     part = xr.Dataset({"rain": ("time", [1.0 + day])}, {"time": [day]})
         ...     part.to_netcdf(f"day{day}.nc", engine="netcdf4")
         >>> repo = vs.Repository.create("rain.vstack", "day0.nc")
-        >>> repo = repo.append("day1.nc", "time")
+        >>> repo = repo.append("day1.nc")
         >>> repo.open_dataset()["rain"].values
         array([1., 2.])
         """
-        if not isinstance(dim, str):
+        if not isinstance(dim, str | None):
             raise TypeError(f"dim={dim!r}; it is the name of the dimension to append along")
         storage, store = self.objects.storage, self._stored
+        dim = growing_dimension(store.group) if dim is None else dim
         fitting = Fitting.from_options(join=join, options=combine_options, storage=storage)
         addition = Addition(append_dim=dim, region=None, ordered=ordered, fitting=fitting)
         (group,) = groups_from([part], storage, self.allow, is_tree=bool(store.group.groups))
@@ -330,7 +332,7 @@ class Repository(Maintenance):
         self,
         parts: PartLike | Iterable[PartLike],
         /,
-        dim: str,
+        dim: str | None = None,
         *,
         labels: Any = None,
         join: Literal["exact", "left", "outer"] = "exact",
@@ -364,7 +366,8 @@ class Repository(Maintenance):
         parts
             Datasets or trees, virtual or with values in memory, or URLs of files, which are opened. One or several.
         dim
-            Dimension whose labels are added. These labels ascend in the store, and must ascend in each part.
+            Dimension whose labels are added; by default the one along which the store was built. These labels ascend in
+            the store, and must ascend in each part.
         labels
             More labels that the store should have along ``dim``, for example the times of files that are still to come.
             Elements at these labels are ABSENT until a part has them.
@@ -411,15 +414,15 @@ class Repository(Maintenance):
         ...     part = xr.Dataset({"rain": ("time", [1.0 + day])}, {"time": [day]})
         ...     part.to_netcdf(f"day{day}.nc", engine="netcdf4")
         >>> repo = vs.Repository.create("rain.vstack", "day0.nc")
-        >>> repo = repo.update("day2.nc", "time")
-        >>> repo = repo.update("day1.nc", "time", message="a day that came late")
+        >>> repo = repo.update("day2.nc")
+        >>> repo = repo.update("day1.nc", message="a day that came late")
         >>> repo.open_dataset()["rain"].values
         array([1., 2., 3.])
 
         A reprocessed file replaces the day that the store has:
 
         >>> xr.Dataset({"rain": ("time", [7.0])}, {"time": [1]}).to_netcdf("day1_v2.nc", engine="netcdf4")
-        >>> repo.update("day1_v2.nc", "time", prefer="last").open_dataset()["rain"].values
+        >>> repo.update("day1_v2.nc", prefer="last").open_dataset()["rain"].values
         array([1., 7., 3.])
         """
         storage = self.objects.storage
@@ -429,6 +432,7 @@ class Repository(Maintenance):
         )
         check_prefer(prefer)
         store = self._stored
+        dim = growing_dimension(store.group) if dim is None else dim
         groups = groups_from(parts, storage, self.allow, is_tree=bool(store.group.groups), progress=progress)
         made, overlays = updated(store.group, groups, dim, labels, fitting, prefer)
         return self._at(store.write(made, overlays=overlays, message=message, relative=relative))

@@ -6,8 +6,7 @@ import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 from decimal import ROUND_CEILING, Context
-from functools import reduce
-from typing import Any, Literal, cast
+from typing import Any, Literal, Protocol, cast
 
 import cftime
 import numpy as np
@@ -15,28 +14,43 @@ import pandas as pd
 import xarray as xr
 from numpy.typing import NDArray
 
-from virtualstack.combine.conflicts import Rules
-from virtualstack.combine.part import Part
 from virtualstack.errors import CombineError
 
 __all__ = [
+    "KINDS",
     "Distinct",
     "Labels",
-    "check_calendars",
+    "Named",
     "check_kinds",
-    "common_labels",
     "distance",
     "distinct_labels",
     "first_within",
+    "is_dates",
     "is_jitter",
     "misfit",
+    "since_1970",
     "span",
 ]
 
 type Labels = pd.Index[Any]
 type _Unit = Literal["ns", "us", "s"]
 
-_KINDS = {"i": "number", "u": "number", "f": "number", "m": "duration", "M": "date"}
+
+class Named(Protocol):
+    """A file, or what was made of it, as messages name it."""
+
+    @property
+    def source(self) -> str | None:
+        """URL, or ``None``."""
+        ...
+
+    @property
+    def called(self) -> str:
+        """The source in quotes, for messages."""
+        ...
+
+
+KINDS = {"i": "number", "u": "number", "f": "number", "m": "duration", "M": "date"}
 """Kind of labels that have a distance, by the kind of their dtype."""
 
 _UNITS: tuple[_Unit, ...] = ("ns", "us", "s")
@@ -116,14 +130,14 @@ def _bounds(label: Any, limit: Any) -> tuple[Any, Any]:
 
 
 def _is_measurable(labels: Labels) -> bool:
-    is_known = labels.dtype.kind in _KINDS or isinstance(labels, xr.CFTimeIndex)
+    is_known = labels.dtype.kind in KINDS or isinstance(labels, xr.CFTimeIndex)
     return len(labels) > 0 and is_known and not labels.hasnans
 
 
 def _measured(rows: Sequence[Labels]) -> tuple[NDArray[Any], _Unit | None]:
     """Return labels of one kind and length as rows of numbers, and the unit of dates; integers stay exact."""
     if isinstance(rows[0], xr.CFTimeIndex):
-        return np.stack([_since_1970(x).values.view(np.int64) for x in rows]), "us"
+        return np.stack([since_1970(x).values.view(np.int64) for x in rows]), "us"
     kinds = {x.dtype.kind for x in rows}
     if kinds & {"m", "M"}:
         unit = next(unit for unit in _UNITS if all(_fits(x, unit) for x in rows))
@@ -133,9 +147,9 @@ def _measured(rows: Sequence[Labels]) -> tuple[NDArray[Any], _Unit | None]:
     return np.stack([x.values if len(kinds) == 1 else x.values.astype(object) for x in rows]), None
 
 
-def _since_1970(labels: Labels) -> pd.TimedeltaIndex:
+def since_1970(labels: Labels) -> pd.TimedeltaIndex:
     """Return dates of any calendar as durations, exactly."""
-    found = cftime.date2num(labels.values, "microseconds since 1970-01-01", cast(Any, labels).calendar)
+    found = cftime.date2num(labels.values, "microseconds since 1970-01-01", labels[0].calendar)
     return pd.TimedeltaIndex(np.asarray(found, np.int64).view("m8[us]"))
 
 
@@ -227,17 +241,22 @@ def _key(labels: Labels) -> object:
     return len(labels), hash(tuple(labels))
 
 
+def is_dates(labels: Labels, /) -> bool:
+    """Return whether labels are dates, of any calendar."""
+    return labels.dtype.kind == "M" or (labels.dtype.kind == "O" and len(labels) > 0 and hasattr(labels[0], "calendar"))
+
+
 def is_jitter(found: Distinct, /) -> bool:
     """Return whether all labels differ from the labels of the first file by less than half a step."""
     first = found.labels[0]
-    if len(first) < 2 or any(distance(first, x) is None for x in found.labels[1:]):
+    if len(found.labels) < 2 or len(first) < 2 or any(distance(first, x) is None for x in found.labels[1:]):
         return False
     step = np.abs(np.diff(first.values)).min()
     return all(distance(first, x) < step / 2 for x in found.labels[1:])
 
 
 def misfit(
-    dim: str, parts: Sequence[Part], found: Distinct, tolerance: Any, /, *, remedy: str | None = None
+    dim: str, parts: Sequence[Named], found: Distinct, tolerance: Any, /, *, remedy: str | None = None
 ) -> CombineError:
     """Return an error that explains how the labels of files differ, in how many files, and how to fix it."""
     n = f"{found.n_differing:,} of {len(parts):,} files"
@@ -250,14 +269,12 @@ def misfit(
         most = max(far)
         how += f", by at most {most if isinstance(most, pd.Timedelta) else format(most, '.3g')}"
     if is_jitter(found):
-        by_tolerance = (
-            f"{_shorten(tolerance, max(far))}takes the labels of {first.called} if all labels are that close, "
-        )
+        by_tolerance = f"{_shorten(tolerance, max(far))}takes the labels of {first.called} if all labels are that close"
     else:
         how += f": {_extent(a)} in {first.called}, {_extent(b)} there"
-    if remedy is None:
+    if remedy is None:  # to fill in labels that nearly agree would double the grid
         remedy = (
-            f"{by_tolerance}join='outer' fills missing labels with missing values, 'inner' keeps only common labels"
+            by_tolerance or "join='outer' fills missing labels with missing values, 'inner' keeps only common labels"
         )
     return CombineError(
         f"coordinate '{dim}' {how}, first in {other.called}; {remedy}",
@@ -291,7 +308,7 @@ def _extent(labels: Labels) -> str:
     return f"{len(labels):,} label{'s' * (len(labels) > 1)} from {labels[0]} to {labels[-1]}"
 
 
-def check_kinds(dim: str, parts: Sequence[Part], indexes: Sequence[Labels], /) -> None:
+def check_kinds(dim: str, parts: Sequence[Named], indexes: Sequence[Labels], /) -> None:
     """Refuse labels that have no common order, such as dates of two calendars.
 
     Raises
@@ -299,7 +316,7 @@ def check_kinds(dim: str, parts: Sequence[Part], indexes: Sequence[Labels], /) -
     CombineError
         Labels are of several kinds; the message names a file and a label of each of two kinds.
     """
-    first: tuple[str, Part, Labels] | None = None
+    first: tuple[str, Named, Labels] | None = None
     for part, labels in zip(parts, indexes, strict=True):
         if not len(labels):
             continue
@@ -322,110 +339,12 @@ def check_kinds(dim: str, parts: Sequence[Part], indexes: Sequence[Labels], /) -
             )
 
 
-def check_calendars(name: str, parts: Sequence[Part], values: Sequence[NDArray[Any]], /) -> None:
-    """Refuse loaded dates of several calendars: joined, they would be objects of several types.
-
-    Parameters
-    ----------
-    name
-        Name of the variable.
-    parts, values
-        The files, and the values of the variable in each file.
-
-    Raises
-    ------
-    CombineError
-        Calendars differ; the message names two of them, and a file of each.
-    """
-    if all(x.dtype.kind != "O" for x in values):
-        return
-    first: tuple[str, Part] | None = None
-    for part, x in zip(parts, values, strict=True):
-        some = next((x for x in x.flat if not pd.isnull(x)), None) if x.dtype.kind == "O" else None
-        calendar = "standard" if x.dtype.kind == "M" else getattr(some, "calendar", None)
-        if calendar is None:
-            continue
-        kind = "datetime64" if x.dtype.kind == "M" else f"cftime, calendar '{calendar}'"
-        first = first or (kind, part)
-        if kind != first[0]:
-            raise CombineError(
-                f"variable '{name}' has dates of several calendars: {first[0]} in {first[1].called}, {kind} "
-                f"in {part.called}; leave it out with drop_variables=['{name}'], convert the dates of one "
-                "calendar with preprocess=, or join the files of each calendar separately",
-                variable=name,
-                property="calendar",
-                left=first[0],
-                right=kind,
-                left_url=first[1].source,
-                right_url=part.source,
-            )
-
-
 def _kind(labels: Labels) -> str:
-    if labels.dtype.kind in _KINDS:
-        return "datetime64" if labels.dtype.kind == "M" else _KINDS[labels.dtype.kind]
+    if labels.dtype.kind in KINDS:
+        return "datetime64" if labels.dtype.kind == "M" else KINDS[labels.dtype.kind]
     label = labels[0]
     calendar = getattr(label, "calendar", None)
     return type(label).__name__ if calendar is None else f"cftime, calendar '{calendar}'"
-
-
-def common_labels(found: Distinct, dim: str, rules: Rules, parts: Sequence[Part], /) -> tuple[Labels, list[Labels]]:
-    """Return the labels to which all files are aligned, as ``xr.align`` does, and the distinct labels after snapping.
-
-    Raises
-    ------
-    CombineError
-        ``join`` is "exact", or the labels cannot be aligned.
-    """
-    labels = list(found.labels)
-    if len(labels) == 1:
-        return labels[0], labels
-    check_kinds(dim, [parts[found.first(number)] for number in range(len(labels))], labels)
-    if rules.join == "exact" or (rules.join == "override" and any(len(x) != len(labels[0]) for x in labels)):
-        raise misfit(dim, parts, found, rules.tolerance, remedy=rules.remedy)
-    if rules.join == "override":
-        return labels[0], [labels[0]] * len(labels)
-    for number, x in enumerate(labels):
-        if not x.is_unique:
-            part = parts[found.first(number)]
-            raise CombineError(
-                f"coordinate '{dim}' has label {x[x.duplicated()][0]} more than once in {part.called}, and "
-                "other files have different labels. Leave the duplicates out with preprocess=, for example "
-                "by drop_duplicates",
-                variable=dim,
-                property="labels",
-                left_url=part.source,
-            )
-    if rules.tolerance is not None:
-        labels = _snapped(labels, rules.tolerance)
-    if rules.join == "left":
-        return labels[0], labels
-    if rules.join == "right":
-        return labels[int(found.which[-1])], labels
-    if rules.join == "outer":
-        return reduce(lambda a, b: a.union(b), labels), labels
-    return reduce(lambda a, b: a.intersection(b), labels), labels
-
-
-def _snapped(labels: Sequence[Labels], tolerance: Any) -> list[Labels]:
-    """Return labels in which each label is replaced by an earlier file's label within a tolerance."""
-    known = labels[0]
-    snapped = [known]
-    for x in labels[1:]:
-        base = known.sort_values()
-        is_cftime = isinstance(base, xr.CFTimeIndex) and isinstance(x, xr.CFTimeIndex) and len(x) > 0
-        if base.dtype == x.dtype and len(base) and (is_cftime or base.dtype.kind in _KINDS):
-            own, other = (_since_1970(y) if is_cftime else y for y in (base, x))
-            try:
-                at = own.get_indexer(other, method="nearest", tolerance=tolerance)
-            except (TypeError, ValueError):  # dates cannot have a number as tolerance
-                at = np.full(len(x), -1)
-            values = np.where(at >= 0, base.values[at], x.values)
-            moved = type(x)(values, name=x.name) if is_cftime else pd.Index(values, name=x.name)
-            x = moved if moved.is_unique else x
-        snapped.append(x)
-        known = known.union(x)
-    return snapped
 
 
 def span(labels: Labels, /) -> str:

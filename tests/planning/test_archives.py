@@ -1,0 +1,192 @@
+"""Usual archives join with nothing, or with what the message names: values are those of xarray on the same files."""
+
+import re
+import shlex
+
+import numpy as np
+import pytest
+import xarray as xr
+
+import virtualstack as vs
+from virtualstack.cli.command import main
+from virtualstack.errors import CombineError
+
+NESTED = {"engine": "netcdf4", "combine": "nested"}
+
+
+def check(found, expected):
+    """Compare the values of all variables that both have, and see that none is lost."""
+    assert set(expected.variables) <= set(found.variables)
+    for name in expected.variables:
+        ours = found[name].transpose(*expected[name].dims)
+        np.testing.assert_array_equal(ours.values, expected[name].values, err_msg=str(name))
+
+
+def sorted_members(paths):
+    """Return what xarray makes of members one by one."""
+    kinds = ["r1i1p1f2", "r2i1p1f2"]
+    each = [
+        xr.open_mfdataset(
+            [p for p in paths if kind in p],
+            concat_dim="time",
+            data_vars="minimal",
+            coords="minimal",
+            compat="override",
+            **NESTED,
+        )["tas"]
+        for kind in kinds
+    ]
+    return np.stack([x.values for x in each])
+
+
+def test_members_become_a_dimension(archive):
+    """By ``variant_label``; their dates are of a calendar of 360 days."""
+    found = vs.open_virtual_mfdataset(archive("cmip-members"))
+    expected = sorted_members(archive("cmip-members"))
+    np.testing.assert_array_equal(found.virtual.open()["tas"].transpose("variant_label", ...).values, expected)
+    assert found["variant_label"].values.tolist() == ["r1i1p1f2", "r2i1p1f2"]
+    assert found.indexes["time"].calendar == "360_day"
+
+
+def test_scenes_become_a_dimension(archive):
+    """By their scalar ``t``, in order."""
+    paths = archive("goes-scenes")
+    found = vs.open_virtual_mfdataset([*reversed(paths)]).virtual.open()
+    expected = xr.open_mfdataset(paths, concat_dim="t", data_vars="all", coords="minimal", compat="override", **NESTED)
+    check(found, expected)
+
+
+@pytest.mark.parametrize("keep", ["first", "last"])
+def test_a_scene_that_came_twice_is_a_question(archive, keep, tmp_path, capsys):
+    """Each option that the message names keeps one of them, in Python and on the command line."""
+    paths = archive("goes")
+    with pytest.raises(CombineError, match=rf"both have t 2024-06-01 .*duplicates='{keep}'"):
+        vs.open_virtual_mfdataset(paths)
+    kept = [*paths[:2], paths[2 if keep == "first" else 3], *paths[4:]]
+    expected = xr.open_mfdataset(kept, concat_dim="t", data_vars="all", coords="minimal", compat="override", **NESTED)
+    check(vs.open_virtual_mfdataset(paths, duplicates=keep).virtual.open(), expected)
+    target = str(tmp_path / "goes.vstack")
+    assert main(["build", *paths, "-o", target]) == 1
+    said = capsys.readouterr().err
+    option = f"--keep-{keep}"
+    assert option in said
+    assert main(["build", *paths, "-o", target, option, "--verify"]) == 0
+    assert "1 step of 't' missing between" in capsys.readouterr().err
+    with xr.open_dataset(target, engine="virtualstack") as cube:
+        check(cube, expected)
+        assert cube.encoding["unlimited_dims"] == {"t"}
+
+
+def test_tiles_are_placed_by_their_positions(archive):
+    """And without them, by 2-D coordinates."""
+    paths = archive("nemo")
+    expected = xr.combine_nested(
+        [
+            [xr.open_dataset(path, engine="netcdf4") for path in paths[:3]],
+            [xr.open_dataset(path, engine="netcdf4") for path in paths[3:]],
+        ],
+        ["y", "x"],
+        data_vars="minimal",
+        coords="minimal",
+        compat="override",
+        combine_attrs="drop_conflicts",
+    )
+    check(vs.open_virtual_mfdataset([*reversed(paths)]).virtual.open(), expected)
+
+    def bare(ds):
+        return ds.drop_attrs(deep=False)
+
+    check(vs.open_virtual_mfdataset([*reversed(paths)], preprocess=bare).virtual.open(), expected)
+
+
+def test_files_of_wrf_are_in_the_order_of_their_times(archive):
+    """``XTIME`` decides the order, and makes no labels unless it is asked for."""
+    paths = archive("wrf")
+    expected = xr.open_mfdataset(
+        paths, concat_dim="Time", data_vars="minimal", coords="minimal", compat="override", **NESTED
+    )
+    found = vs.open_virtual_mfdataset([*reversed(paths)], loadable_variables=["XTIME"])
+    assert "Time" not in found.indexes
+    check(found.virtual.open(), expected)
+    for name in ("XTIME", "Times"):
+        labelled = vs.open_virtual_mfdataset([*reversed(paths)], labels={"Time": name})
+        assert labelled.indexes["Time"].equals(expected["XTIME"].to_index())
+        check(labelled.virtual.open(), expected)
+
+
+def test_scenes_without_times_keep_their_dates(archive, tmp_path, capsys):
+    """The message names two sources of dates, and no ``band``; both give the dates."""
+    paths = archive("cog")
+    with pytest.raises(CombineError) as caught:
+        vs.open_virtual_mfdataset(paths)
+    assert "concat_dim='band'" not in str(caught.value)
+    assert [option.argument.partition("(")[0] for option in caught.value.options] == [
+        "new_dim={'time': vs.FromName",
+        "new_dim={'time': vs.FromAttribute",
+    ]
+    dates = np.array(["2024-04-06T10:30", "2024-05-11T10:30", "2024-06-20T10:30", "2024-08-04T10:30"], "M8[ns]")
+    assert main(["build", *paths, "-o", str(tmp_path / "a.vstack")]) == 1
+    said = capsys.readouterr().err
+    for i, option in enumerate(caught.value.options):
+        options = eval(f"dict({option.argument})", {"vs": vs})
+        found = vs.open_virtual_mfdataset([*reversed(paths)], **options)
+        np.testing.assert_array_equal(found["time"].values, dates)
+        assert option.command in said
+        target = str(tmp_path / f"{i}.vstack")
+        assert main(["build", *paths, "-o", target, *shlex.split(option.command)]) == 0
+        with xr.open_dataset(target, engine="virtualstack") as cube:
+            np.testing.assert_array_equal(cube["time"].values, dates)
+
+
+def test_packed_months_are_unpacked(archive):
+    """As xarray decodes each file."""
+    paths = archive("era5")
+    found = vs.open_virtual_mfdataset(paths).virtual.open()
+    expected = xr.open_mfdataset(
+        paths, concat_dim="valid_time", data_vars="minimal", coords="minimal", compat="override", **NESTED
+    )
+    check(found, expected)
+    with pytest.raises(CombineError, match=r"scale_factor|add_offset"):
+        vs.open_virtual_mfdataset(paths, unpack=False)
+
+
+def test_calendars_are_not_mixed(archive):
+    """As in xarray, which raises too."""
+    paths = archive("cmip-models")
+    with pytest.raises(CombineError, match="several kinds"):
+        vs.open_virtual_mfdataset(paths)
+    with pytest.raises(TypeError), xr.open_mfdataset(paths, engine="netcdf4"):
+        pass
+
+
+def test_ragged_files_have_no_dimension_to_join_along(archive):
+    """No advice is given that would not work."""
+    with pytest.raises(CombineError) as caught:
+        vs.open_virtual_mfdataset(archive("trajectories"))
+    assert not re.search("concat_dim='|duplicates=", str(caught.value))
+
+
+def test_a_store_knows_the_dimension_of_its_build(archive, tmp_path):
+    """``append`` and ``update`` continue it, from files with a scalar time."""
+    paths = archive("goes-scenes")
+    expected = xr.open_mfdataset(paths, concat_dim="t", data_vars="all", coords="minimal", compat="override", **NESTED)
+    for command in ("append", "update"):
+        store = str(tmp_path / f"{command}.vstack")
+        assert main(["build", *paths[:2], "-o", store]) == 0
+        assert main([command, store, *paths[2:]]) == 0
+        with xr.open_dataset(store, engine="virtualstack") as cube:
+            check(cube, expected)
+
+
+def test_labels_that_would_repeat_are_wanted_in_so_many_words(tmp_path, capsys):
+    """``--in-order`` alone is refused."""
+    paths = []
+    for i in range(2):
+        paths.append(str(tmp_path / f"{i}.nc"))
+        xr.Dataset({"v": ("time", [i, i + 1.0])}, {"time": [0, 1]}).to_netcdf(paths[-1], unlimited_dims=["time"])
+    build = ["build", *paths, "-o", str(tmp_path / "a.vstack"), "--in-order"]
+    assert main(build) == 1
+    assert "--keep-all" in capsys.readouterr().err
+    assert main([*build, "--keep-all"]) == 0
+    with xr.open_dataset(tmp_path / "a.vstack", engine="virtualstack") as cube:
+        assert cube["v"].values.tolist() == [0, 1, 1, 2]

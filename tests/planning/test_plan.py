@@ -1,0 +1,145 @@
+"""Plans of facts: random splits of a cube into files, in any order, give back the cube; what is ambiguous is said."""
+
+import itertools
+
+import numpy as np
+import pandas as pd
+import pytest
+import xarray as xr
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+import virtualstack as vs
+from virtualstack.errors import CombineError
+from virtualstack.planning import FileFacts, FromAttribute, FromName, make_plan
+from virtualstack.planning.names import dated, differing_words
+
+DATES = pd.date_range("2001-01-01", periods=12)
+
+
+def facts(source="a.nc", **given):
+    """Return facts of a file with one variable along (time, x)."""
+    usual = {"names": frozenset({"v"}), "dims": ("time", "x"), "sizes": {"time": 1, "x": 2}}
+    return FileFacts(source=source, **{**usual, **given})
+
+
+def cut(n, data):
+    """Return the edges of a random cut of n elements."""
+    return [0, *sorted(data.draw(st.sets(st.integers(1, n - 1), max_size=3))), n]
+
+
+@settings(max_examples=25, deadline=None)
+@given(data=st.data())
+def test_a_cube_cut_into_files_is_the_cube_again(data):
+    """By times, tiles and members, in any order of the files, without an option."""
+    times, members = data.draw(st.integers(2, 6)), data.draw(st.integers(1, 3))
+    has_labels = data.draw(st.booleans())
+    values = np.arange(members * times * 4 * 5.0).reshape(members, times, 4, 5)
+    names = [f"r{i + 1}i1p1f1" for i in range(members)]
+    whole = xr.Dataset({"v": (("variant_label", "time", "y", "x"), values)}, {"time": DATES[:times]})
+    whole = whole.assign_coords(variant_label=names)
+    whole = whole.assign_coords(y=np.arange(4.0), x=np.arange(5.0)) if has_labels else whole
+    edges = cut(times, data), cut(4, data), cut(5, data)
+    files = []
+    for member in range(members):
+        for (a, b), (c, d), (e, f) in itertools.product(*(list(itertools.pairwise(x)) for x in edges)):
+            part = whole.isel(variant_label=member, time=slice(a, b), y=slice(c, d), x=slice(e, f), drop=True)
+            firsts, sizes = np.array([e + 1, c + 1], "i4"), np.array([f - e, d - c], "i4")
+            tile = {} if has_labels else {"DOMAIN_position_first": firsts, "DOMAIN_size_local": sizes}
+            files.append(part.assign_attrs(variant_label=names[member], **tile))
+    joined = vs.combine_datasets(data.draw(st.permutations(files)))
+    expected = whole if members > 1 else whole.isel(variant_label=0, drop=True)
+    xr.testing.assert_equal(joined.drop_attrs(), expected.transpose(*joined["v"].dims))
+
+
+@settings(max_examples=25, deadline=None)
+@given(data=st.data())
+def test_scenes_with_a_scalar_time_are_sorted_and_their_gaps_are_known(data):
+    """Of two scenes of a time, the one that the user wants is kept; xarray joins the same ones."""
+    minutes = data.draw(st.lists(st.integers(0, 20), min_size=2, max_size=8))
+    scenes = [
+        xr.Dataset({"v": ("x", np.array([i, i + 0.5]))}, {"t": DATES[0] + pd.Timedelta(minutes=m), "x": [0, 1]})
+        for i, m in enumerate(minutes)
+    ]
+    for keep in ("first", "last"):
+        chosen = {}
+        for m, scene in zip(minutes, scenes, strict=True):
+            chosen[m] = chosen.get(m, scene) if keep == "first" else scene
+        if len(chosen) < 2:
+            continue
+        expected = xr.concat([chosen[m] for m in sorted(chosen)], "t")
+        xr.testing.assert_equal(vs.combine_datasets(scenes, duplicates=keep), expected)
+    if len(set(minutes)) < len(minutes):
+        with pytest.raises(CombineError, match=r"both have t .*; .*duplicates='first' or duplicates='last'"):
+            vs.combine_datasets(scenes)
+
+
+def test_overlaps_are_cut_as_the_user_wants():
+    """The labels that an earlier (or later) file has are left out of the other."""
+    a = xr.Dataset({"v": ("time", [0.0, 1, 2])}, {"time": DATES[:3]})
+    b = xr.Dataset({"v": ("time", [11.0, 12, 13])}, {"time": DATES[1:4]})
+    assert vs.combine_datasets([b, a], duplicates="first")["v"].values.tolist() == [0, 11, 12, 13]
+    assert vs.combine_datasets([b, a], duplicates="last")["v"].values.tolist() == [0, 1, 2, 13]
+
+
+def test_gaps_and_duplicates_are_in_the_plan():
+    """So are the order, and the dimension that later files continue."""
+    files = [
+        facts(f"{i}.nc", labels={"time": DATES[[i]]}, unlimited=frozenset({"time"})) for i in (3, 0, 1, 2, 6, 7, 8, 2)
+    ]
+    plan = make_plan(files, duplicates="first")
+    assert (plan.dims, plan.grows) == (("time",), "time")
+    assert plan.order == (1, 2, 3, 0, 4, 5, 6)
+    assert [(x.kept, x.other) for x in plan.duplicates] == [(3, 7)]
+    assert [(gap.after, gap.before, gap.n_steps) for gap in plan.gaps] == [(DATES[3], DATES[6], 2)]
+    assert plan.notes(files)[0] == "'2.nc' is not used for time 2001-01-03 00:00:00, which '2.nc' has"
+
+
+def test_members_are_told_apart_by_attributes_or_by_their_names():
+    """The plainest attribute is enough; a number of the version of a file is no member."""
+    labels = {"time": DATES[:1]}
+    by_attribute = [
+        facts(f"{i}.nc", labels=labels, attributes={"variant_label": x, "realization_index": i, "tracking_id": i})
+        for i, x in enumerate(("r1i1p1f1", "r2i1p1f1"))
+    ]
+    assert make_plan(by_attribute).new == {"variant_label": FromAttribute("variant_label")}
+    plan = make_plan([facts(f"d/t_mem{i:02}_2001.nc", labels=labels) for i in (1, 2, 3)])
+    assert plan.new == {"member": FromName(r"_mem(\d+)")}
+    assert plan.labels == {"member": [1, 2, 3]}
+    versions = make_plan([facts(f"t_{i}_c{c}.nc", labels={"time": DATES[[i]]}) for i, c in ((0, 71), (1, 72), (1, 79))])
+    assert versions.new == {}
+    assert "duplicates='first' or duplicates='last'" in str(versions.question)
+    assert "new_dim" not in str(versions.question)
+
+
+def test_files_of_other_lengths_are_no_duplicates():
+    """To keep one of them would lose the other."""
+    files = [facts(f"{i}.nc", labels={"time": DATES[:1]}, sizes={"time": 1, "x": 2 + i}) for i in range(2)]
+    question = str(make_plan(files).question)
+    assert "duplicates=" not in question
+    assert "'x' has 2 elements in one and 3 in the other" in question
+
+
+@pytest.mark.parametrize(
+    ("names", "found"),
+    [
+        (["S2_20200101_B04.tif", "S2_20200111_B04.tif"], FromName(r"(\d{8})", format="%Y%m%d")),
+        (["T_20240406T103000_B4.tif", "T_20240511T103000_B4.tif"], FromName(r"(\d{8}T\d{6})", format="%Y%m%dT%H%M%S")),
+        (["a_2001-01.nc", "a_2001-02.nc"], None),
+        (["20010101_12345678_20020101.nc", "20010101_12345678_20020102.nc"], None),
+    ],
+)
+def test_dates_in_names(names, found):
+    """Only those that are dates, in every name, and differ."""
+    source = dated(names)
+    assert source == found or (found is None and (source is None or len(set(source.texts(names))) == 2))
+
+
+def test_words_are_found_again_by_their_expressions():
+    """Whatever stands around them."""
+    names = [f"/data/run{r}/tas_{m}_gn_{y}.nc" for r in (1, 2) for m in ("hist", "ssp") for y in (1990, 2000)]
+    found = list(differing_words(names))
+    assert len(found) == 3
+    for words, source in found:
+        texts = source.texts(names)
+        assert [str(x) for x in texts] == [w.removeprefix("run") if "\\d" in source.pattern else w for w in words]

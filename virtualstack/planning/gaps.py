@@ -1,0 +1,69 @@
+"""Missing steps between values that should be regularly spaced."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from fractions import Fraction
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+__all__ = ["Gap", "find_gaps"]
+
+_MIN_REGULAR_SHARE = 0.9
+_MAX_DEVIATION = 0.15
+
+
+@dataclass(frozen=True, slots=True)
+class Gap:
+    """Missing steps between two values that follow each other.
+
+    Parameters
+    ----------
+    after, before
+        Numbers of the two values.
+    n_steps
+        Number of missing steps; an estimate if steps are not all equal (months).
+    """
+
+    after: float
+    before: float
+    n_steps: int
+
+
+def find_gaps(numbers: NDArray[Any], /) -> list[Gap] | None:
+    """Return the missing steps in regularly spaced numbers, which may be in any order.
+
+    The result is ``None`` if the numbers are not regularly spaced, or are only two, which define no usual step. Months
+    of 28 to 31 days count as regular.
+
+    >>> find_gaps(np.array([0, 1, 2, 3, 6, 7, 8]))
+    [Gap(after=3, before=6, n_steps=2)]
+    """
+    values = np.unique(numbers)
+    if values.size < 2:
+        return []
+    steps = _steps(values)
+    usual = float(np.median(steps))
+    if steps.size < 2 or not np.isfinite(usual):
+        return None
+    is_usual = np.abs(steps - usual) <= _MAX_DEVIATION * usual
+    at = np.flatnonzero(steps > 1.5 * usual)
+    if (
+        np.count_nonzero(is_usual) + at.size < _MIN_REGULAR_SHARE * steps.size
+        or np.count_nonzero(is_usual) * 2 < steps.size
+    ):
+        return None
+    ends = zip(values[at].tolist(), values[at + 1].tolist(), strict=True)
+    step = Fraction(usual)
+    return [Gap(after, before, round((Fraction(before) - Fraction(after)) / step) - 1) for after, before in ends]
+
+
+def _steps(values: NDArray[Any]) -> NDArray[np.float64]:
+    """Return differences of neighbours in rising order; integers are subtracted modulo 2^64, which is always exact."""
+    if values.dtype.kind in "iu":
+        whole = values.astype(np.int64).view(np.uint64) if values.dtype.kind == "i" else values.astype(np.uint64)
+        return np.diff(whole).astype(np.float64)
+    with np.errstate(over="ignore"):
+        return np.diff(values).astype(np.float64)

@@ -1,0 +1,120 @@
+"""Words in the names of files that tell them apart, and the expressions that find them."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator, Sequence
+from datetime import datetime
+
+from virtualstack.planning.sources import FromName
+
+__all__ = ["MEMBER", "dated", "differing_words"]
+
+MEMBER = re.compile(
+    r"(?:(r\d+i\d+p\d+(?:f\d+)?)|(?:r|m|mem|member|ens|ensemble|run|realization|number)(\d{1,3}))$", re.I
+)
+"""A word that names the member of an ensemble."""
+
+_DATES = {
+    r"\d{8}T\d{6}": "%Y%m%dT%H%M%S",
+    r"\d{14}": "%Y%m%d%H%M%S",
+    r"\d{12}": "%Y%m%d%H%M",
+    r"\d{10}": "%Y%m%d%H",
+    r"\d{4}-\d{2}-\d{2}": "%Y-%m-%d",
+    r"\d{4}_\d{2}_\d{2}": "%Y_%m_%d",
+    r"\d{8}": "%Y%m%d",
+    r"\d{7}": "%Y%j",
+    r"\d{6}": "%Y%m",
+    r"\d{4}": "%Y",
+}
+"""Forms of dates in names, the most exact first."""
+
+
+def dated(urls: Sequence[str], /) -> FromName | None:
+    r"""Return the source of dates that are in all names and differ, or ``None``.
+
+    >>> dated(["a/S2_20200101_B04.tif", "a/S2_20200111_B04.tif"])
+    FromName(pattern='(\\d{8})', format='%Y%m%d')
+    """
+    for form, dates in _DATES.items():
+        for before in (r"(?<!\d)", "_", "-", r"\.", "", "[A-Za-z]"):
+            for after in (r"(?!\d)", "_"):
+                source = FromName(f"{before}({form}){after}", format=dates)
+                texts = source.texts(urls)
+                if len(set(texts)) == len(texts) and all(_is_date(text, dates) for text in texts):
+                    return _plainest(source, form, texts, urls)
+    return None
+
+
+def _plainest(source: FromName, form: str, texts: Sequence[str | None], urls: Sequence[str]) -> FromName:
+    """Return the shortest expression that finds the same texts."""
+    for pattern in (f"({form})", f"_({form})", f"_({form})_"):
+        plain = FromName(pattern, format=source.format)
+        if plain.texts(urls) == texts:
+            return plain
+    return source
+
+
+def _is_date(text: str | None, form: str) -> bool:
+    if text is None:
+        return False
+    try:
+        return 1800 <= datetime.strptime(text, form).year < 2200
+    except ValueError:
+        return False
+
+
+def differing_words(urls: Sequence[str], /) -> Iterator[tuple[tuple[str, ...], FromName]]:
+    r"""Yield the words that differ between names of one form, and the source that finds them.
+
+    >>> [(words, source.pattern) for words, source in differing_words(["t_r1_a.nc", "t_r2_a.nc"])]
+    [(('r1', 'r2'), '_r(\\d+)')]
+    """
+    split = [_split(url) for url in urls]
+    if len({tuple(parts[1::2]) for parts in split}) > 1 or not split:
+        return
+    for at in range(0, len(split[0]), 2):
+        words = tuple(parts[at] for parts in split)
+        if len(set(words)) > 1 and (source := _source(split, at, words, urls)) is not None:
+            yield words, source
+
+
+def _split(url: str) -> list[str]:
+    """Return the words of a path, and what is between them at the odd places."""
+    return re.split(r"([_./-]+)", url.partition("://")[2] or url)
+
+
+def _source(split: Sequence[Sequence[str]], at: int, words: Sequence[str], urls: Sequence[str]) -> FromName | None:
+    """Return the plainest expression that finds the words, or ``None`` if there is none."""
+    first = max((i for i, x in enumerate(split[0][:at]) if "/" in x), default=-1)
+    in_name = not any("/" in x for x in split[0][at:])
+    before = [
+        part if all(parts[i] == part for parts in split) else r"[^_./-]+"
+        for i, part in enumerate(split[0][first + 1 : at], first + 1)
+    ]
+    text = "".join(x if x == r"[^_./-]+" else re.escape(x).replace(r"\-", "-") for x in before)
+    anchor = "^" if in_name else "/"
+    member = [MEMBER.match(word) for word in words]
+    if all(m is not None and m[2] for m in member):
+        stem = re.match(r"[A-Za-z]+", words[0])
+        letters = "" if stem is None else stem[0]
+        patterns = (rf"_{letters}(\d+)", rf"{anchor}{text}{letters}(\d+)") if in_name else (rf"/{letters}(\d+)/",)
+        for pattern in patterns:
+            numbers = [m[2] if m is not None else None for m in member]
+            if FromName(pattern).texts(urls) == numbers:
+                return FromName(pattern)
+    if in_name and all(m is not None and m[1] for m in member):
+        form = FromName(r"_(r\d+i\d+p\d+(?:f\d+)?)")
+        if form.texts(urls) == list(words):
+            return form
+    parent = split[0][first - 1] if first > 0 and not in_name else ""
+    after = split[0][at + 1 :]
+    if in_name and after and all([*parts[at + 1 :]] == [*after] for parts in split):
+        found = FromName(rf"_([^_./-]+){re.escape(''.join(after))}$")
+        if found.texts(urls) == list(words):
+            return found
+    for pattern in (f"{anchor}{text}([^_./-]+)", rf"{text}([^_./-]+)", rf"{re.escape(parent)}/{text}([^_./-]+)/"):
+        found = FromName(pattern)
+        if found.texts(urls) == list(words):
+            return found
+    return None

@@ -1,0 +1,179 @@
+"""What a plan leaves open, as errors that name the files and the options that decide."""
+
+from __future__ import annotations
+
+import shlex
+from collections.abc import Mapping, Sequence
+from datetime import datetime
+from typing import Any
+
+from virtualstack.errors import CombineError, Option
+from virtualstack.planning.facts import FileFacts
+from virtualstack.planning.labels import is_dates
+from virtualstack.planning.names import dated
+from virtualstack.planning.places import highest, lowest
+from virtualstack.planning.sources import FromAttribute, FromName
+from virtualstack.planning.telling import Axis
+
+__all__ = ["KEEP", "at_one_place", "duplicated", "new_dim_option", "overlapping", "without_labels"]
+
+KEEP = Option("duplicates='first'", "--keep-first"), Option("duplicates='last'", "--keep-last")
+
+_FORMATS = ("%Y:%m:%d %H:%M:%S", "%Y-%m-%dT%H:%M:%SZ", "%Y-%m-%dT%H:%M:%S", "%Y-%m-%d %H:%M:%S", "%Y-%m-%d", "%Y%m%d")
+_OF_PRODUCTION = ("creat", "history", "modif", "process", "produc", "stamp")
+
+
+def new_dim_option(sources: Mapping[str, FromName | FromAttribute], /) -> Option:
+    r"""Return the option that makes new dimensions.
+
+    >>> new_dim_option({"time": FromName(r"_(\d{8})", format="%Y%m%d")}).command
+    "--new-dim 'time=_(\\d{8}):%Y%m%d'"
+    """
+    arguments, commands = [], []
+    for dim, source in sources.items():
+        text = source.pattern if isinstance(source, FromName) else f"@{source.name}"
+        shown = f"r'{text}'" if isinstance(source, FromName) and "'" not in text else repr(text.removeprefix("@"))
+        dates = "" if source.format is None else f", format={source.format!r}"
+        arguments.append(f"{dim!r}: vs.{type(source).__name__}({shown}{dates})")
+        commands.append(shlex.quote(f"{dim}={text}" + ("" if source.format is None else f":{source.format}")))
+    return Option(f"new_dim={{{', '.join(arguments)}}}", " ".join(f"--new-dim {x}" for x in commands))
+
+
+def duplicated(
+    files: Sequence[FileFacts],
+    pairs: Sequence[Any],
+    words: Sequence[Axis],
+    /,
+    *,
+    is_alone: bool,
+    is_everywhere: bool,
+) -> CombineError:
+    """Return the error on files that have the same labels.
+
+    If words in the names tell files apart everywhere, the files are bands or members, and none of them is left out.
+    """
+    first = pairs[0]
+    left, right = sorted((first.kept, first.other))
+    a, b = files[left], files[right]
+    what = f"{a.called} and {b.called} both have {first.labels}"
+    if a.source is not None and a.source == b.source:
+        what, words = f"{a.called} is given twice", ()
+    more = f", and so do {len(pairs) - 1:,} more pairs" if len(pairs) > 1 else ""
+    telling = [new_dim_option({axis.dim: axis.source}) for axis in words[:1] if isinstance(axis.source, FromName)]
+    kept = () if telling and is_everywhere and not is_alone else KEEP
+    options = [*telling, *kept] if is_alone else [*kept, *telling]
+    hints = [f"{KEEP[0].argument} or {KEEP[1].argument} keeps one of them"] if kept else []
+    hints[0 if is_alone else 1 : 0] = [f"{x.argument} tells them apart" for x in telling]
+    return CombineError(
+        f"{what}{more}; {', or '.join(hints)}",
+        property="labels",
+        left_url=a.source,
+        right_url=b.source,
+        options=options,
+    )
+
+
+def overlapping(files: Sequence[FileFacts], dim: str, /) -> CombineError:
+    """Return the error on files whose labels alternate."""
+    a, b = sorted(files, key=lambda x: lowest(x.labels[dim]))[:2]
+    spans = [f"{lowest(x.labels[dim])} to {highest(x.labels[dim])} in {x.called}" for x in (a, b)]
+    return CombineError(
+        f"labels of '{dim}' alternate between files: {' and '.join(spans)}. Join them one after another with "
+        "Repository.update in a vstack",
+        variable=dim,
+        property="labels",
+        left_url=a.source,
+        right_url=b.source,
+    )
+
+
+def at_one_place(
+    files: Sequence[FileFacts], words: Sequence[Axis] = (), /, *, other: str | None = None
+) -> CombineError:
+    """Return the error on files that nothing tells apart, or only their names or attributes."""
+    if files[0].sizes and files[1].sizes and not files[0].sizes.keys() & files[1].sizes.keys():
+        return CombineError(
+            f"the files have no dimension in common to join them along: {files[0].called} has "
+            f"{sorted(files[0].sizes)}, {files[1].called} has {sorted(files[1].sizes)}. Give files of one kind",
+            property="dimension",
+            left_url=files[0].source,
+            right_url=files[1].source,
+        )
+    urls = [file.source or "" for file in files]
+    sources: list[dict[str, FromName | FromAttribute]] = []
+    dim = "time" if not any("time" in file.sizes or "time" in file.names for file in files) else "date"
+    if (dates := dated(urls)) is not None:
+        sources.append({dim: dates})
+    sources += [{dim: source} for source in _date_attributes(files)]
+    if not sources:
+        sources.extend({axis.dim: axis.source} for axis in words[:1] if isinstance(axis.source, FromName))
+    options = [labels_option(*each) for each in _other_times(files)[:1]] or [new_dim_option(x) for x in sources[:2]]
+    same = sorted(set.intersection(*(set(file.labels) for file in files)))
+    hint = "Give each file a label with new_dim="
+    if options:
+        hint = f"Say what tells them apart with {', or '.join(option.argument for option in options)}"
+    return CombineError(
+        f"{files[0].called} and {files[1].called} have the same coordinates {same}, so their order is not known"
+        f"{'' if other is None else f', although {other}'}. {hint}",
+        property="labels",
+        left_url=files[0].source,
+        right_url=files[1].source,
+        options=options,
+    )
+
+
+def labels_option(dim: str, name: str, /) -> Option:
+    """Return the option that takes the labels of a dimension from a variable."""
+    return Option(f"labels={{'{dim}': '{name}'}}", f"--labels {dim}={name}")
+
+
+def _other_times(files: Sequence[FileFacts]) -> list[tuple[str, str]]:
+    """Return dimensions whose labels are the same in all files, with other times along them that are not."""
+    return [
+        (dim, name)
+        for dim, its in files[0].along.items()
+        for name, labels in its.items()
+        if dim in files[0].labels
+        and is_dates(labels)
+        and all(name in file.along.get(dim, {}) for file in files)
+        and not any(file.along[dim][name].isin(labels).any() for file in files[1:])
+    ]
+
+
+def _date_attributes(files: Sequence[FileFacts]) -> list[FromAttribute]:
+    """Return attributes that are another date in each file."""
+    found = []
+    for name in files[0].attributes:
+        texts = [file.attributes.get(name) for file in files]
+        if len(set(map(str, texts))) < len(texts) or any(x in name.lower() for x in _OF_PRODUCTION):
+            continue
+        dates = next((x for x in _FORMATS if all(isinstance(t, str) and _is_of(t, x) for t in texts)), None)
+        if dates is not None:
+            found.append(FromAttribute(name, format=dates))
+    return found
+
+
+def _is_of(text: str, form: str) -> bool:
+    try:
+        datetime.strptime(text, form)
+    except ValueError:
+        return False
+    return True
+
+
+def without_labels(files: Sequence[FileFacts], dims: Sequence[str], /) -> CombineError:
+    """Return the error on files with a dimension to follow each other along, and no labels of it."""
+    dim = dims[0]
+    nested = Option(f"combine='nested' and concat_dim='{dim}'", f"--concat-dim {dim} --in-order")
+    names = [*files[0].along.get(dim, ()), *([files[0].texts[dim]] if dim in files[0].texts else [])]
+    labels = [labels_option(dim, name) for name in names[-1:]]
+    hint = "".join(f"{x.argument} takes those of '{names[-1]}', " for x in labels)
+    return CombineError(
+        f"{files[0].called} has no labels along '{dim}' that decide the order; {hint}{nested.argument} joins the "
+        "files in the given order",
+        variable=dim,
+        property="labels",
+        left=dim,
+        left_url=files[0].source,
+        options=[*labels, nested],
+    )

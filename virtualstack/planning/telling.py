@@ -1,0 +1,222 @@
+"""What tells files apart that have the same labels: scalar coordinates, attributes, positions of tiles, and names."""
+
+from __future__ import annotations
+
+from collections.abc import Hashable, Iterator, Sequence
+from dataclasses import dataclass
+from typing import Any, Literal
+
+import numpy as np
+import pandas as pd
+from numpy.typing import NDArray
+
+from virtualstack.planning.facts import FileFacts, Grid
+from virtualstack.planning.labels import Labels, is_dates
+from virtualstack.planning.names import MEMBER, differing_words
+from virtualstack.planning.places import find_places
+from virtualstack.planning.sources import FromAttribute, FromName
+
+__all__ = ["MEMBERS", "Axis", "candidates", "telling_words"]
+
+MEMBERS = (
+    "source_id",
+    "model_id",
+    "experiment_id",
+    "variant_label",
+    "member_id",
+    "ensemble_member",
+    "realization_index",
+    "realization",
+    "driving_source_id",
+    "driving_model_id",
+    "driving_variant_label",
+    "driving_model_ensemble_member",
+)
+"""Attributes that tell members, models and experiments apart, in the order in which they are preferred."""
+
+
+@dataclass(frozen=True, slots=True, eq=False, kw_only=True)
+class Axis:
+    """A dimension that files are joined along, and what gives its labels.
+
+    Parameters
+    ----------
+    dim
+        Name of the dimension.
+    source
+        ``"scalar"``: a coordinate of the name without a dimension, which becomes
+        it. An attribute or a place in the names: the dimension is new. ``"along"``: another coordinate along the
+        dimension, or positions, which decide the order and become no labels.
+    by
+        Name of the coordinate or attribute that decides.
+    labels
+        Labels of each file along a dimension of the file, if they only decide the order.
+    kept
+        Elements of each file along the dimension that count; the others are halos.
+    code
+        Number of the value of each file, in shape ``(files,)``.
+    """
+
+    dim: str
+    source: Literal["scalar", "along"] | FromAttribute | FromName
+    by: str
+    labels: Sequence[Labels] = ()
+    kept: Sequence[slice] = ()
+    code: NDArray[np.intp]
+
+
+def candidates(files: Sequence[FileFacts], /) -> Iterator[list[list[Axis]]]:
+    """Yield what may tell files apart, the surest first: lists of axes that belong together."""
+    scalars = list(_scalars(files))
+    yield [[axis] for axis, is_time in scalars if is_time]
+    yield [[axis] for axis in _along(files)]
+    yield [axes for axes in (_positions(files),) if axes]
+    yield [[axis] for axis in _attributes(files)]
+    yield [[axis] for axis, is_time in scalars if not is_time]
+    yield [axes for axes in (_tiles(files),) if axes]
+
+
+def _codes(values: Sequence[Hashable]) -> NDArray[np.intp]:
+    number: dict[Hashable, int] = {}
+    return np.array([number.setdefault(x, len(number)) for x in values], np.intp)
+
+
+def _scalars(files: Sequence[FileFacts]) -> Iterator[tuple[Axis, bool]]:
+    """Yield scalar coordinates of all files, those with times first, and whether they are times."""
+    found = []
+    for name in files[0].scalars:
+        values = [file.scalars.get(name) for file in files]
+        if any(x is None or pd.isnull(x) or name in file.sizes for x, file in zip(values, files, strict=True)):
+            continue
+        is_time = all(isinstance(x, np.datetime64 | np.timedelta64) or hasattr(x, "calendar") for x in values)
+        rank = (name != "time", name == "valid_time", not is_time, name)
+        found.append((rank, Axis(dim=name, source="scalar", by=name, code=_codes(values)), is_time))
+    for _, axis, is_time in sorted(found, key=lambda x: x[0]):
+        yield axis, is_time
+
+
+def _along(files: Sequence[FileFacts]) -> Iterator[Axis]:
+    """Yield dimensions without labels along which another coordinate, such as a time, puts the files in an order."""
+    for dim in files[0].dims:
+        if any(dim in file.labels or dim not in file.dims for file in files):
+            continue
+        names = [name for name in files[0].along.get(dim, ()) if all(name in file.along.get(dim, ()) for file in files)]
+        for name in sorted(names, key=lambda x: (not is_dates(files[0].along[dim][x]), x)):
+            labels = [file.along[dim][name] for file in files]
+            if any(x.hasnans or not len(x) or not x.is_monotonic_increasing for x in labels):
+                continue
+            places = find_places(files, [{dim: x} for x in labels])
+            if places and places[0].is_disjoint:
+                yield Axis(dim=dim, source="along", by=name, labels=labels, code=places[0].rank)
+                break
+
+
+def _attributes(files: Sequence[FileFacts]) -> Iterator[Axis]:
+    for name in MEMBERS:
+        values = [file.attributes.get(name) for file in files]
+        taken = any(name in file.sizes or name in file.names or name in file.scalars for file in files)
+        if not taken and all(isinstance(x, str | int | np.integer) for x in values):
+            yield Axis(dim=name, source=FromAttribute(name), by=name, code=_codes(values))
+
+
+def _positions(files: Sequence[FileFacts]) -> list[Axis]:
+    """Return the axes of tiles that say where they begin, as those of NEMO (``DOMAIN_position_first``).
+
+    The numbers count from 1, with the axis that varies fastest first. A file has halos of the given sizes.
+    """
+    firsts = _numbers(files, "DOMAIN_position_first")
+    sizes = _numbers(files, "DOMAIN_size_local")
+    if firsts is None or sizes is None or firsts.shape != sizes.shape or firsts.shape[1] != 2:
+        return []
+    halos = [_numbers(files, f"DOMAIN_halo_size_{end}") for end in ("start", "end")]
+    names = files[0].dims
+    if len(names) < 2:
+        return []
+    axes = []
+    for k, dim in enumerate(reversed(names[-2:])):
+        own = np.array([file.sizes.get(dim, -1) for file in files])
+        if not np.array_equal(own, sizes[:, k]) or any(dim in file.labels for file in files):
+            return []
+        start, end = (np.zeros(len(files), np.int64) if x is None else x[:, k] for x in halos)
+        axes.append(_counted(dim, "DOMAIN_position_first", firsts[:, k] - 1, own, start, end))
+    return axes[::-1]
+
+
+def _counted(
+    dim: str, by: str, firsts: NDArray[np.int64], sizes: NDArray[np.int64], start: Any = 0, end: Any = 0
+) -> Axis:
+    """Return the axis of files that begin at positions; the elements at their start and end are halos."""
+    spans = [*zip((firsts + start).tolist(), (firsts + sizes - end).tolist(), strict=True)]
+    kept = [slice(a - first, b - first) for (a, b), first in zip(spans, firsts.tolist(), strict=True)]
+    labels = [pd.RangeIndex(a, b) for a, b in spans]
+    return Axis(dim=dim, source="along", by=by, labels=labels, kept=kept, code=_codes([a for a, _ in spans]))
+
+
+def _numbers(files: Sequence[FileFacts], name: str) -> NDArray[np.int64] | None:
+    values = [np.asarray(file.attributes.get(name)) for file in files]
+    if any(x.dtype.kind not in "iu" or x.shape != values[0].shape for x in values):
+        return None
+    return np.stack(values).astype(np.int64)
+
+
+def _tiles(files: Sequence[FileFacts]) -> list[Axis]:
+    """Return the axes of tiles whose 2-D coordinates continue each other."""
+    grids = [file.grid for file in files]
+    first = grids[0]
+    if first is None:
+        return []
+    known: list[Grid] = [x for x in grids if x is not None and x.dims == first.dims]
+    if len(known) < len(files) or any(dim in file.labels for file in files for dim in first.dims):
+        return []
+    corners = np.stack([x.corner for x in known])
+    places: dict[int, tuple[int, int]] = {0: (0, 0)}
+    todo = [0]
+    following = [[_next(x, axis, corners) for x in known] for axis in (0, 1)]
+    before = [{j: i for i, j in enumerate(each) if j is not None} for each in following]
+    while todo:
+        i = todo.pop()
+        y, x = places[i]
+        for axis, step in ((0, (1, 0)), (1, (0, 1))):
+            for j, sign in ((following[axis][i], 1), (before[axis].get(i), -1)):
+                if j is not None and j not in places:
+                    places[j] = y + sign * step[0], x + sign * step[1]
+                    todo.append(j)
+    if len(places) < len(files) or len(set(places.values())) < len(files):
+        return []
+    axes = []
+    for axis, dim in enumerate(first.dims):
+        at = np.array([places[i][axis] for i in range(len(files))])
+        own = np.array([file.sizes[dim] for file in files])
+        lengths = {int(place): set(own[at == place].tolist()) for place in np.unique(at)}
+        if any(len(x) > 1 for x in lengths.values()):
+            return []
+        starts, n = {}, 0
+        for place, (length,) in sorted(lengths.items()):
+            starts[place], n = n, n + length
+        axes.append(_counted(dim, "2-D coordinates", np.array([starts[int(x)] for x in at]), own))
+    return axes
+
+
+def _next(grid: Grid, axis: int, corners: NDArray[np.float64]) -> int | None:
+    """Return the tile that begins where a tile ends along an axis, or ``None`` if it is the last one."""
+    far = np.abs(corners - grid.behind[axis]).max(axis=1)
+    nearest = int(far.argmin())
+    return nearest if far[nearest] < grid.step[axis] / 2 else None
+
+
+def telling_words(files: Sequence[FileFacts], codes: Sequence[NDArray[np.intp]], /) -> Iterator[tuple[Axis, bool]]:
+    """Yield places in the names that tell files apart, and whether they name members of an ensemble.
+
+    Words of a dimension come again at most places. A word such as the number of a version, or the time of production,
+    is in few names.
+    """
+    places = [*zip(*(code.tolist() for code in codes), strict=True)] if codes else [()] * len(files)
+    n_places = len(set(places))
+    taken = {name for file in files for name in (*file.sizes, *file.scalars, *file.names)}
+    for words, source in differing_words([file.source or "" for file in files]):
+        if 2 * len(files) <= len(set(words)) * n_places or len({*zip(places, words, strict=True)}) == n_places:
+            continue
+        is_member = all(MEMBER.match(word) for word in words)
+        dim = "member" if is_member else "part"
+        if dim not in taken:
+            yield Axis(dim=dim, source=source, by=dim, code=_codes(words)), is_member
