@@ -110,9 +110,9 @@ def test_both_accessors_have_the_same_members():
 
 
 def test_options_of_opening_with_values_are_those_of_xarray():
-    """Apart from three that are about sources; what has the same name has the same default."""
+    """Apart from four about sources and tasks; what has the same name has the same default."""
     ours, theirs = parameters(VirtualAccessor.open), parameters(xr.open_dataset)
-    assert ours.keys() - theirs.keys() == {"storage", "absent", "stale"}
+    assert ours.keys() - theirs.keys() == {"storage", "absent", "stale", "task_bytes"}
     defaults = {name: x.default for name, x in ours.items() if name in theirs}
     assert defaults == {name: theirs[name].default for name in defaults}
 
