@@ -157,22 +157,6 @@ REFUSED = {
         "would read 8 GB from each of 2 files.",
         ("v", "values", None, None, "a", None),
     ),
-    "a loaded and a virtual variable": (
-        nested(
-            "t",
-            [dataset(n, {"v": x, "w": ("t", [1.0])}) for n, x in (("a", ("y", np.zeros(3, "f4"))), ("b", virtual()))],
-        ),
-        "differs between 'a' and 'b': it is loaded in one and virtual in the other. Open",
-        ("v", "values", "loaded", "virtual", "a", "b"),
-    ),
-    "a virtual and a loaded variable": (
-        nested(
-            "t",
-            [dataset(n, {"v": x, "w": ("t", [1.0])}) for n, x in (("a", virtual()), ("b", ("y", np.zeros(3, "f4"))))],
-        ),
-        "differs between 'a' and 'b': it is virtual in one and loaded in the other. Open",
-        ("v", "values", "virtual", "loaded", "a", "b"),
-    ),
     "another scale": (
         nested(
             "t",

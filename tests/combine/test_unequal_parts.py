@@ -19,10 +19,10 @@ def joined(parts, **options):
     return vs.combine_datasets(parts, combine="nested", concat_dim="time", **options)
 
 
-@pytest.mark.parametrize("name", ["time", "v"])
 @pytest.mark.parametrize("order", [1, -1])
-def test_what_is_loaded_in_one_file_and_virtual_in_another_is_named(tmp_path, name, order):
+def test_labels_that_are_loaded_in_one_file_and_virtual_in_another_are_named(tmp_path, order):
     """With the file of each, whichever comes first."""
+    name = "time"
     paths = [write(tmp_path / "a.nc", [0, 1]), write(tmp_path / "b.nc", [2, 3])]
     loadable = [["time", "v"], [x for x in ("time", "v") if x != name]]
     parts = [vs.open_virtual_dataset(x, loadable_variables=y) for x, y in zip(paths, loadable, strict=True)]
@@ -33,6 +33,22 @@ def test_what_is_loaded_in_one_file_and_virtual_in_another_is_named(tmp_path, na
     left, right = text.split(". Open")[0].split(" and ")
     for part, kind in ((left, ""), (right, "")):
         assert ("a.nc" in part and "loaded" in part) or ("b.nc" in part and "virtual" in part), (part, kind)
+
+
+@pytest.mark.parametrize("order", [1, -1])
+@pytest.mark.parametrize("unpack", [False, True])
+@pytest.mark.parametrize("encoding", [{}, {"dtype": "i2", "scale_factor": 0.5, "_FillValue": -9}])
+def test_a_variable_that_is_loaded_in_one_file_and_virtual_in_another_is_joined(tmp_path, order, unpack, encoding):
+    """Its size decides whether opening loads it: the loaded part becomes INLINE, packed as the virtual one."""
+    parts = []
+    for n in range(2):
+        made = xr.Dataset({"v": ("time", [n + 0.5, np.nan])}, {"time": [2 * n, 2 * n + 1]})
+        made.to_netcdf(tmp_path / f"{n}.nc", engine="netcdf4", encoding={"v": encoding})
+        loadable = ["time", "v"] if n else ["time"]
+        parts.append(vs.open_virtual_dataset(tmp_path / f"{n}.nc", loadable_variables=loadable, unpack=unpack))
+    found = joined(parts[::order]).virtual.open().load()
+    files = [xr.open_dataset(tmp_path / f"{n}.nc", engine="netcdf4") for n in range(2)]
+    xr.testing.assert_identical(found, xr.concat(files[::order], "time").load())
 
 
 @pytest.mark.parametrize("how", ["drop", "override", "drop_conflicts", lambda each, context: {"n": len(each)}])

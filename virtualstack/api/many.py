@@ -121,7 +121,8 @@ def open_virtual_mfdataset(
         the environment or anonymous access can read need none. Otherwise use ``{"s3://bucket/": {...}}``, or an
         obstore or fsspec object. The dataset carries it along and uses it when values are read later.
     loadable_variables
-        Names of variables to load and decode. By default the dimension coordinates are loaded.
+        Names of variables to load and decode. By default dimension coordinates, scalars and small coordinates (up to
+        16 KiB) are loaded.
     drop_variables
         Variables to leave out: a name drops the variable in every group, and a path (``"/science/winds"``) drops one
         variable.

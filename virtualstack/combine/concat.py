@@ -19,7 +19,7 @@ from virtualstack.combine.align import align
 from virtualstack.combine.conflicts import Rules, joined, merge_attributes, with_attributes
 from virtualstack.combine.equal_variables import KEEP_STORED, Remedies, the_same
 from virtualstack.combine.part import Attribute, Part, over_index
-from virtualstack.dataset import expand_dims, make_index, virtual_array
+from virtualstack.dataset import all_virtual, expand_dims, make_index, virtual_array
 from virtualstack.errors import CombineError
 from virtualstack.planning.labels import check_kinds
 from virtualstack.storage import Storage
@@ -75,7 +75,7 @@ def concat_parts(
                 )
             if name in parts[0].indexes:
                 indexes[name] = parts[0].indexes[name]
-        elif name in parts[0].indexes and not is_new:
+        elif not is_new and any(name in part.indexes for part in parts):
             indexes[name], variables[name] = _join_labels(name, parts)
         else:
             variables[name] = _join(name, members, parts, dim)
@@ -255,15 +255,15 @@ def _absent(parts: Sequence[Part], names: Iterable[str]) -> CombineError:
 def _join_labels(name: str, parts: Sequence[Part]) -> tuple[PandasIndex, xr.Variable]:
     """Return the joined labels of the dimension."""
     if not all(name in part.indexes for part in parts):
-        odd = next(part for part in parts if name not in part.indexes)
+        loaded, odd = (next(part for part in parts if (name in part.indexes) is has) for has in (True, False))
         raise CombineError(
-            f"coordinate '{name}' is loaded in {parts[0].called} and virtual in {odd.called}. Open all files "
+            f"coordinate '{name}' is loaded in {loaded.called} and virtual in {odd.called}. Open all files "
             "with the same loadable_variables",
             variable=name,
             property="virtual",
             left="loaded",
             right="virtual",
-            left_url=parts[0].source,
+            left_url=loaded.source,
             right_url=odd.source,
         )
     check_kinds(name, parts, [part.indexes[name].index for part in parts])
@@ -272,7 +272,7 @@ def _join_labels(name: str, parts: Sequence[Part]) -> tuple[PandasIndex, xr.Vari
 
 
 def _join(name: str, members: Sequence[xr.Variable], parts: Sequence[Part], dim: str) -> xr.Variable:
-    members = _of_one_shape(name, members, parts, dim)
+    members = _of_one_shape(name, all_virtual(name, members), parts, dim)
     first = members[0]
     arrays = [virtual_array(x) for x in members]
     if all(x is None for x in arrays):
@@ -281,18 +281,6 @@ def _join(name: str, members: Sequence[xr.Variable], parts: Sequence[Part], dim:
         loaded: xr.Variable = xr.Variable.concat(plain, dim)  # type: ignore[no-untyped-call]
         loaded.encoding = dict(first.encoding)
         return loaded
-    if any(x is None for x in arrays):
-        a, b = (next(i for i, x in enumerate(arrays) if (x is None) is loaded) for loaded in (False, True))
-        raise CombineError(
-            f"variable '{name}' is virtual in {parts[a].called} and loaded in {parts[b].called}. Open all "
-            "files with the same loadable_variables",
-            variable=name,
-            property="virtual",
-            left="virtual",
-            right="loaded",
-            left_url=parts[a].source,
-            right_url=parts[b].source,
-        )
     data: Any = joined(cast(Any, arrays), first.dims.index(dim))
     return xr.Variable(first.dims, data, first.attrs, first.encoding)
 

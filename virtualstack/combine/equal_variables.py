@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, NamedTuple, cast
 
 import numpy as np
@@ -13,7 +13,7 @@ from numpy.typing import NDArray
 from virtualstack.combine.absent import Mask
 from virtualstack.combine.conflicts import Rules
 from virtualstack.combine.part import Part
-from virtualstack.dataset import virtual_array
+from virtualstack.dataset import all_virtual, virtual_array
 from virtualstack.errors import CombineError
 from virtualstack.manifests import other_meaning
 from virtualstack.reading import read_array
@@ -90,6 +90,11 @@ def the_same(
     there = [(part, mask) for part, mask in zip(parts, masks, strict=True) if mask is None or not mask.all()]
     if there:
         parts, masks = [part for part, _ in there], [mask for _, mask in there]
+    alike = all_virtual(name, [part.variables[name] for part in parts])
+    parts = [
+        part if x is part.variables[name] else replace(part, variables={**part.variables, name: x})
+        for part, x in zip(parts, alike, strict=True)
+    ]
     first = parts[0].variables[name]
     if rules.compat == "override" or len(parts) == 1:
         return first
@@ -207,10 +212,6 @@ def _structural_difference(left: xr.Variable, right: xr.Variable) -> _Difference
     if left.dims != right.dims or left.shape != right.shape or left.dtype != right.dtype:
         what = [f"{x.dims} {x.shape} '{x.dtype}'" for x in (left, right)]
         return _Difference(" and ".join(what), *what)
-    if (a is None) != (b is None):
-        kinds = ["loaded" if x is None else "virtual" for x in (a, b)]
-        how = f"it is {kinds[0]} in one and {kinds[1]} in the other. Open both with the same loadable_variables"
-        return _Difference(how, *kinds)
     if a is None or b is None or (key := other_meaning(a, b)) is None:
         return None
     values = a.cf.get(key), b.cf.get(key)

@@ -2,11 +2,12 @@
 
 from virtualstack.dataset.declared import declared_dataset
 from virtualstack.dataset.decode import INHERITED, get_child_groups, get_refusals, to_dataset, with_refusals
-from virtualstack.dataset.encode import set_encoding, to_group
+from virtualstack.dataset.encode import all_virtual, set_encoding, to_group
 from virtualstack.dataset.variables import expand_dims, loaded_variable, make_index, text_coordinates, virtual_array
 
 __all__ = [
     "INHERITED",
+    "all_virtual",
     "declared_dataset",
     "expand_dims",
     "get_child_groups",

@@ -17,15 +17,25 @@ from virtualstack.dataset.variables import (
     loaded_variable,
     make_index,
     take_coordinates,
+    text_coordinates,
     undecodable,
     unpacked_variable,
     virtual_array,
     virtual_variable,
 )
-from virtualstack.errors import ReaderError, UnsupportedFeatureError
-from virtualstack.manifests import ManifestArray, ManifestGroup, Refusal, inline_array, join_characters, text_arrays
+from virtualstack.errors import ChunkDecodeError, ReaderError, UnsupportedFeatureError
+from virtualstack.manifests import (
+    ABSENT,
+    FIRST,
+    ManifestArray,
+    ManifestGroup,
+    Refusal,
+    inline_array,
+    join_characters,
+    text_arrays,
+)
 from virtualstack.printable import first_names
-from virtualstack.reading import read_array
+from virtualstack.reading import fetched, read_array
 from virtualstack.storage import Storage
 from virtualstack.warning import warn
 
@@ -138,20 +148,46 @@ def text_array(
 _MAX_LOADED_BYTES = 1 << 28
 """Bytes of values up to which a dimension coordinate is loaded by default: a tiny file may declare a huge one."""
 
+_MAX_SMALL_BYTES = 1 << 14
+"""Bytes of values up to which another coordinate is loaded by default."""
 
-def _default_loadable(group: ManifestGroup, texts: Container[str], /) -> set[str]:
-    """Return the names of the variables that are loaded by default: dimension coordinates, except huge ones.
 
-    The dimension of a text's characters does not count as a dimension of the variable. Variables that were loaded when
-    the group was made from a dataset are loaded again.
+def _default_loadable(group: ManifestGroup, texts: Container[str], /) -> dict[str, bool]:
+    """Return the names of the variables that are loaded by default, and whether opening fails if that is impossible.
+
+    These are dimension coordinates, except huge ones, and variables that were loaded when the group was made from a
+    dataset. Scalars and small coordinates are loaded if the source itself holds their values, and nothing is joined
+    along their dimensions: the values of an unlimited one would fill the references of many files.
     """
-    dims = {name: array.dimension_names or () for name, array in group.arrays.items()}
-    return {
-        name
-        for name, array in group.arrays.items()
-        if ((dims[name][:-1] if name in texts else dims[name]) == (name,) or name in group.loaded)
-        and array.nbytes <= _MAX_LOADED_BYTES
-    }
+    named = group.coordinates | _names(group.attributes)
+    named = named.union(*(_names(array.attributes) for array in group.arrays.values()))
+    found = {}
+    for name, array in group.arrays.items():
+        dims = (array.dimension_names or ())[: array.ndim - (name in texts)]
+        if (dims == (name,) or name in group.loaded) and array.nbytes <= _MAX_LOADED_BYTES:
+            found[name] = True
+        elif (
+            array.nbytes <= _MAX_SMALL_BYTES
+            and array.dtype.kind in "biufmM"
+            and (not dims or (name in named and group.unlimited.isdisjoint(dims)))
+            and _is_within(array, group.url)
+        ):
+            found[name] = False
+    return found
+
+
+def _names(attributes: Mapping[str, Any]) -> set[str]:
+    return set(str(text_coordinates(attributes).get("coordinates", "")).split())
+
+
+def _is_within(array: ManifestArray, url: str | None) -> bool:
+    """Return whether all chunks of an array are INLINE, or in the source of the group or a folder below it."""
+    manifest = array.in_memory()
+    codes = manifest.entries["location"]
+    urls = [manifest.locations[code - FIRST].url for code in np.unique(codes[codes >= FIRST]).tolist()]
+    return not (codes == ABSENT).any() and all(
+        url is not None and (x == url or x.startswith(url.rstrip("/") + "/")) for x in urls
+    )
 
 
 def to_dataset(
@@ -177,7 +213,7 @@ def to_dataset(
     storage
         Storage by which the sources are read.
     loadable_variables
-        Names of the variables to load and decode; by default the dimension coordinates, except huge ones.
+        Names of the variables to load and decode; by default dimension coordinates, scalars and small coordinates.
     decode_times
         If true (default), loaded and unpacked times become dates.
     unpack
@@ -201,22 +237,30 @@ def to_dataset(
     if isinstance(loadable_variables, str):
         loadable_variables = [loadable_variables]
     texts = text_arrays(group)
-    wanted = _default_loadable(group, texts) if loadable_variables is None else set(loadable_variables)
-    unknown = wanted - group.arrays.keys()
+    wanted = _default_loadable(group, texts) if loadable_variables is None else dict.fromkeys(loadable_variables, True)
+    unknown = wanted.keys() - group.arrays.keys()
     if unknown:
         raise KeyError(
             f"loadable_variables names {sorted(unknown)}, but '{group.url}' has {first_names(sorted(group.arrays))}"
         )
     arrays = _with_bounds_units(group.arrays)
+    in_memory = dict(zip(wanted, fetched([arrays[name] for name in wanted], storage), strict=True))
     variables: dict[str, xr.Variable] = {}
     coordinates = set(group.coordinates)
     refusals = list(group.refusals)
     decodes = decode_times is not False
     for name, array in arrays.items():
+        variable = None
         if name in wanted:
             is_text = name in texts
-            variable = loaded_variable(name, array, storage, url=group.url, decode_times=decodes, stack=is_text)
-        else:
+            try:
+                variable = loaded_variable(
+                    name, in_memory[name], storage, url=group.url, decode_times=decodes, stack=is_text
+                )
+            except (ReaderError, ChunkDecodeError):
+                if wanted[name]:
+                    raise  # a smaller one stays virtual: it can be opened without its values
+        if variable is None:
             if name in texts:
                 try:
                     array, inlined = text_array(array, storage, url=group.url, limit=inline_limit)

@@ -6,7 +6,7 @@
 from __future__ import annotations
 
 import warnings
-from collections.abc import Hashable, Mapping
+from collections.abc import Hashable, Mapping, Sequence
 from dataclasses import replace
 from typing import Any
 
@@ -24,12 +24,12 @@ from virtualstack.dataset.declared import (
     with_edits,
 )
 from virtualstack.dataset.decode import get_refusals, get_unlimited_dims, get_version
-from virtualstack.dataset.variables import virtual_array
+from virtualstack.dataset.variables import virtual_array, virtual_variable
 from virtualstack.errors import WriterError
 from virtualstack.manifests import CF_KEYS, ManifestArray, ManifestGroup, inline_array, same_value, value_changing
 from virtualstack.printable import first_names
 
-__all__ = ["encoded_variable", "set_encoding", "to_group"]
+__all__ = ["all_virtual", "encoded_variable", "set_encoding", "to_group"]
 
 
 def to_group(dataset: xr.Dataset, /) -> ManifestGroup:
@@ -132,6 +132,30 @@ def _inline_array(name: str, variable: xr.Variable) -> ManifestArray:
     if values.dtype.kind == "T" and isinstance(encoded.attrs.get("_FillValue"), bytes):
         del encoded.attrs["_FillValue"]  # equals no text
     return inline_array(values, name=name, dims=encoded.dims, attributes=encoded.attrs)
+
+
+def all_virtual(name: str, variables: Sequence[xr.Variable], /) -> list[xr.Variable]:
+    """Return variables of which none is loaded, unless all are: loaded ones become INLINE, encoded as the virtual ones.
+
+    Which variables are loaded when a file is opened depends on their size, so it may differ from file to file.
+
+    Raises
+    ------
+    WriterError
+        A loaded variable cannot be encoded.
+    """
+    arrays = [virtual_array(variable) for variable in variables]
+    like = next((x for x in arrays if x is not None), None)
+    if like is None or all(x is not None for x in arrays):
+        return list(variables)
+
+    def stored(variable: xr.Variable) -> xr.Variable:
+        if like.cf:
+            return virtual_variable(_inline_array(name, variable), variable.encoding)
+        data = inline_array(variable.values, name=name, dims=variable.dims, attributes=variable.attrs)
+        return virtual_variable(data, variable.encoding)
+
+    return [x if array is not None else stored(x) for x, array in zip(variables, arrays, strict=True)]
 
 
 def _text(name: str, values: NDArray[Any]) -> NDArray[Any]:

@@ -91,13 +91,13 @@ def loaded_variable(
     ReaderError
         The values cannot be decoded.
     """
-    values = read_array(array, (), storage)
-    raw = _raw_variable(array, values)
+    raw = _raw_variable(array, read_array(array, (), storage))
     try:
         is_text = stack or "_Encoding" in raw.attrs  # the decoding of text, called in vain, would import dask.array
-        return conventions.decode_cf_variable(
+        variable = conventions.decode_cf_variable(
             name, raw, decode_times=decode_times, stack_char_dim=stack, concat_characters=is_text
         )
+        return variable.load() if "units" in array.cf else variable  # xarray decodes times when they are needed
     except CODING_ERRORS as error:
         raise undecodable(array.name, name, url, error) from error
 

@@ -2,5 +2,6 @@
 
 from virtualstack.reading.plan import OnAbsent
 from virtualstack.reading.read import check_absent, read_array, read_points
+from virtualstack.reading.together import fetched
 
-__all__ = ["OnAbsent", "check_absent", "read_array", "read_points"]
+__all__ = ["OnAbsent", "check_absent", "fetched", "read_array", "read_points"]
