@@ -58,16 +58,13 @@ def test_a_pickled_array_is_equal_valid_and_read_only():
     assert not copy.in_memory().entries.flags.writeable
 
 
+@pytest.mark.usefixtures("large")
 @pytest.mark.parametrize(
     "operation",
     [
         lambda ds: ds.mean(),
         lambda ds: ds + 1,
         lambda ds: ds.v.values,
-        lambda ds: ds.isnull().all(),
-        lambda ds: ds.notnull().all().v.item(),
-        lambda ds: ds.fillna(0),
-        lambda ds: ds.count(),
         lambda ds: 1 - ds.v,
         lambda ds: ds.v > 0,
         lambda ds: np.asarray(ds.v),
@@ -79,12 +76,13 @@ def test_asking_for_values_raises_with_the_remedy(operation):
         operation(dataset(array()))
 
 
+@pytest.mark.usefixtures("large")
 def test_equal_arrays_are_identical_for_xarray():
     """identical, equals and merge answer structurally."""
     one = dataset(array())
     assert one.identical(one.copy(deep=True))
     xr.testing.assert_identical(one, dataset(array()))
-    with pytest.raises(VirtualValuesError, match=r"variable '/v' is virtual: .* not known without reading"):
+    with pytest.raises(VirtualValuesError, match=r"variable '/v' is virtual: it is compared"):
         one.equals(dataset(array(url="file:///b.nc")))
     assert xr.merge([one, dataset(array())], compat="no_conflicts").identical(one)
 
@@ -133,9 +131,10 @@ def test_coordinates_of_one_grid_of_grib_are_equal_in_all_files(other, is_equal)
     assert not hole.equals(one)
 
 
+@pytest.mark.usefixtures("large")
 def test_merging_two_sources_of_one_name_is_refused():
     """xr.merge does not choose between arrays that are not provably equal, and may be."""
-    with pytest.raises(VirtualValuesError, match=r"compat='override' and coords='minimal'"):
+    with pytest.raises(VirtualValuesError, match=r"compat='override', coords='minimal'"):
         xr.merge([dataset(array()), dataset(array(url="file:///b.nc"))], compat="no_conflicts")
 
 
@@ -206,14 +205,12 @@ def test_equal_packing_joins_and_is_kept():
     assert joined.cf is cf
 
 
-LOADED = xr.Dataset({"v": (("t", "y", "x"), np.zeros((1, 10, 12), "i2"))})
 ODD_WIDTHS = [array((1, 5000, 5000), (1, w, w), url=f"file:///{w}") for w in (97, 101, 103, 107, 109)]
 
 
 @pytest.mark.parametrize(
     ("join", "message"),
     [
-        (lambda: xr.concat([dataset(array()), LOADED], "t"), "virtual in one dataset and loaded in another"),
         (
             lambda: np.concatenate([array(), array((31, 10, 6))], 0),
             r"shape \(31, 10, 12\) in 'file:///a.nc' and \(31, 10, 6\)",
@@ -222,7 +219,7 @@ ODD_WIDTHS = [array((1, 5000, 5000), (1, w, w), url=f"file:///{w}") for w in (97
         (lambda: np.concatenate([array()], 0, dtype="f8"), "neither 'out' nor 'dtype'"),
         (lambda: np.concatenate(ODD_WIDTHS, 0), "more than 16 times as many"),
     ],
-    ids=["virtual and loaded", "other shapes", "no axis", "another dtype", "too many grid lines"],
+    ids=["other shapes", "no axis", "another dtype", "too many grid lines"],
 )
 def test_arrays_that_do_not_join_are_refused(join, message):
     with pytest.raises(CombineError, match=message):
@@ -465,19 +462,8 @@ def test_a_page_names_the_first_sources_and_folds_many():
 
 
 def test_functions_of_numpy_that_need_more():
-    """A condition needs two values or would need those of the array; a shape is needed to reshape."""
-    with pytest.raises(VirtualValuesError, match=r"np\.where would need its values; use vds\.virtual\.open\(\)"):
-        np.where(array())
+    """A shape is needed to reshape."""
     with pytest.raises(TypeError, match="needs a shape"):
         np.reshape(array(), None)
     with pytest.raises(ValueError, match=r"\(31, 10, 12\) into shape \(7, -1\)"):
         np.reshape(array(), (7, -1))
-
-
-@pytest.mark.parametrize("other", [np.zeros(3), 0, 0.0, None, "x"])
-def test_a_comparison_with_values_needs_values(other):
-    """Only arrays that are virtual too are compared by what they refer to."""
-    array = referenced_array((3,), (3,))
-    for compare in (lambda: array == other, lambda: array != other):
-        with pytest.raises(VirtualValuesError, match=r"comparing it with .* needs its values"):
-            compare()

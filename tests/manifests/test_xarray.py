@@ -1,7 +1,5 @@
 """What xarray does with virtual variables, against what it does with their values."""
 
-import asyncio
-
 import numpy as np
 import pytest
 import xarray as xr
@@ -115,6 +113,7 @@ def test_an_operation_of_xarray_is_that_on_values(name):
         np.testing.assert_array_equal(read_array(found._data, (), STORAGE), variable.values)
 
 
+@pytest.mark.usefixtures("large")
 @pytest.mark.parametrize(
     "operation",
     [
@@ -133,27 +132,6 @@ def test_what_needs_values_says_so(operation):
     """By the name of the variable, with the remedy."""
     with pytest.raises((VirtualValuesError, CombineError), match=r"virtual.*use vds\.virtual\.open\(\)"):
         operation(A[0])
-
-
-@pytest.mark.parametrize(
-    "load",
-    [
-        lambda x: x.load(),
-        lambda x: x.compute(),
-        lambda x: x["v"].load(),
-        lambda x: x["v"].compute(),
-        lambda x: x.variables["v"].load(),
-        lambda x: x.variables["v"].compute(),
-        lambda x: xr.DataTree(x).load(),
-        lambda x: xr.DataTree(x).compute(),
-        lambda x: asyncio.run(x.load_async()),
-        lambda x: asyncio.run(x["v"].load_async()),
-    ],
-)
-def test_load_and_compute_say_what_to_call(load):
-    """xarray itself would return the virtual variable without a word."""
-    with pytest.raises(VirtualValuesError, match=r"use vds\.virtual\.open\(\) .*, or vds\.virtual\.load\(names\)"):
-        load(A[0].copy())
 
 
 def test_xarray_may_call_load_where_it_compares():

@@ -3,20 +3,21 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field, replace
 from functools import cached_property, partial
 from typing import Any, NoReturn
 
 import numpy as np
 from numpy.lib.mixins import NDArrayOperatorsMixin
+from numpy.typing import NDArray
 
 from virtualstack.codecs.cast import cast_codec, cast_numbers
-from virtualstack.errors import ChunkAlignmentError, CombineError, ManifestError, VirtualValuesError
+from virtualstack.errors import ChunkAlignmentError, CombineError, ManifestError
 from virtualstack.location import Access
 from virtualstack.manifests.cell_bounds import check_reach, fit
 from virtualstack.manifests.cells import blocks, first_cell
-from virtualstack.manifests.cf import can_cast_floats
+from virtualstack.manifests.cf import can_cast_floats, differing_key
 from virtualstack.manifests.chunk_manifest import ChunkManifest
 from virtualstack.manifests.counted import counted
 from virtualstack.manifests.display import array_html, inline_text
@@ -25,12 +26,12 @@ from virtualstack.manifests.grid import ChunkGrid
 from virtualstack.manifests.index_keys import index_chunks, index_view
 from virtualstack.manifests.indexing import Chunks, transpose
 from virtualstack.manifests.joining import equal
-from virtualstack.manifests.loading_calls import is_loaded_by_user
 from virtualstack.manifests.manifest import Manifest
+from virtualstack.manifests.values import NotWrittenError, missing_in, needs_values, numbers_of, values_of
 from virtualstack.manifests.verdict import Verdict
 from virtualstack.manifests.view import ManifestView
 
-__all__ = ["ManifestArray", "can_cast", "cast", "implements"]
+__all__ = ["ManifestArray", "can_cast", "cast", "implements", "nulls"]
 
 
 def can_cast(old: np.dtype[Any], new: np.dtype[Any], /) -> bool:
@@ -91,7 +92,8 @@ class ManifestArray(NDArrayOperatorsMixin):
     """A virtual array: shape, dtype and chunk grid, and a manifest of where each chunk is.
 
     Structural operations (indexing, transposing, joining) return a new array and read no bytes.
-    A request for values raises :class:`~virtualstack.errors.VirtualValuesError`.
+    A request for values, as by :func:`numpy.asarray`, reads up to 16 MiB of values. It raises
+    :class:`~virtualstack.errors.VirtualValuesError` if there are more, or if the stored numbers are packed.
 
     When to use: variables of virtual datasets hold it, and readers make it. Alternatives: ``vds.virtual.open()``
     returns arrays with values.
@@ -265,7 +267,7 @@ class ManifestArray(NDArrayOperatorsMixin):
         return seen if rest is None else seen[rest]
 
     def __setitem__(self, key: object, value: object, /) -> NoReturn:
-        self._refuse_values("values cannot be assigned to it")
+        raise needs_values(self, "values cannot be assigned to it")
 
     def transpose(self, *axes: Any) -> ManifestArray:
         """Permute axes. Without arguments the axes are reversed, as in numpy."""
@@ -378,81 +380,91 @@ class ManifestArray(NDArrayOperatorsMixin):
             return True  # the same file, although its manifest may not be in memory
         return equal(self.as_chunks(), other.as_chunks())
 
-    def __eq__(self, other: object) -> Verdict:  # type: ignore[override]
-        if self.dtype.kind == "T" and isinstance(other, str):  # xarray's way to ask which are missing
-            return Verdict(None, self.shape, self.name)
+    def __eq__(self, other: object) -> Any:
+        if self.dtype.kind == "T" and isinstance(other, str):
+            return nulls(self)  # xarray's way to ask for it
         if not isinstance(other, ManifestArray):
-            self._refuse_values(f"comparing it with {type(other).__name__} needs its values")
-        return Verdict(self.equals(other) or None, self.shape, self.name)
+            return self._values("compared") == other
+        if self.equals(other):
+            return Verdict.known(True, self.shape)
+        # numbers of one meaning need not be unpacked to be compared
+        read = values_of if differing_key(self.cf, other.cf, self.dtype) else numbers_of
+        what = "it is compared; joining takes it as it is with compat='override', coords='minimal'"
+        return Verdict(None, self.shape, lambda: np.asarray(read(self, what) == read(other, what)))
 
-    def __contains__(self, value: object) -> NoReturn:
-        self._refuse_values("looking for a value in it needs its values")
-
-    def __ne__(self, other: object) -> Verdict:  # type: ignore[override]
+    def __ne__(self, other: object) -> Any:
         return ~(self == other)
 
     __hash__ = None  # type: ignore[assignment]
 
-    # -- numpy protocols --------------------------------------------------------------------------------------
+    # -- values ---------------------------------------------------------------------------------------------------
 
-    def __array__(self, dtype: Any = None, *, copy: bool | None = None) -> NoReturn:
-        self._refuse_values("its values were requested")
+    def _values(self, use: str = "used") -> NDArray[Any]:
+        """Read all values if they are few, through the access of the array."""
+        return values_of(self, f"its values are {use}")
+
+    def __array__(self, dtype: Any = None, *, copy: bool | None = None) -> NDArray[Any]:
+        return np.array(self._values(), dtype, copy=copy)
 
     def __array_ufunc__(self, ufunc: np.ufunc, method: str, *inputs: Any, **kwargs: Any) -> Any:
         if method == "__call__" and not kwargs:
             if ufunc is np.equal or ufunc is np.not_equal:
                 left, right = inputs
-                verdict = left == right if isinstance(left, ManifestArray) else right == left
-                return verdict if ufunc is np.equal else ~verdict
+                result = left == right if isinstance(left, ManifestArray) else right == left
+                return result if ufunc is np.equal else ~result
             if ufunc is np.isnan or ufunc is np.isnat:
-                return Verdict(None, self.shape, self.name)
-        return self._refuse_values(f"'np.{ufunc.__name__}' needs its values")
+                return nulls(self)
+        return getattr(ufunc, method)(*_read(inputs, ufunc.__name__), **kwargs)
 
     def __array_function__(
         self, function: Callable[..., Any], types: Any, args: tuple[Any, ...], kwargs: dict[str, Any]
     ) -> Any:
         implementation = _FUNCTIONS.get(function)
-        if implementation is None:
-            self._refuse_values(f"'np.{function.__name__}' needs its values")
-        return implementation(*args, **kwargs)
+        if implementation is not None:
+            return implementation(*args, **kwargs)
+        return function(*_read(args, function.__name__), **kwargs)
 
     def __getattr__(self, name: str) -> Any:
-        """Return a method of numpy's arrays; a method that needs values raises an error when it is called."""
+        """Return an attribute or a method of numpy's arrays; those that need values read them when they are called."""
         if name in _OF_VALUES:
-            self._refuse_values(f"'.{name}' needs its values")
-        if name == "chunks" and is_loaded_by_user():
-            self._refuse_values("xarray's '.load()' and '.compute()' cannot read its values", load=True)
+            return getattr(self._values(f"used by '.{name}'"), name)
+        if name == "chunks":
+            raise NotWrittenError(
+                f"variable '{self.name}' is virtual: xarray can neither write nor chunk it. Call vds.virtual.open() "
+                "first, as in vds.virtual.open().to_netcdf('y.nc')"
+            )
         if name not in _METHODS:
             raise AttributeError(f"'{type(self).__name__}' object has no attribute '{name}'")
         function = getattr(np, name, None)
         if function in _FUNCTIONS:
             return partial(function, self)
-        return partial(self._refuse_method, name)
+        return partial(self._call, name)
 
-    def _refuse_method(self, name: str, *_: Any, **__: Any) -> NoReturn:
-        self._refuse_values(f"'.{name}()' needs its values")
+    def _call(self, name: str, *args: Any, **kwargs: Any) -> Any:
+        return getattr(self._values(f"used by '.{name}()'"), name)(*args, **kwargs)
+
+    @property
+    def chunks(self) -> NoReturn:
+        """No array of dask. xarray asks whether the class has it, and needs it before it creates a netCDF file."""
+        raise AttributeError("chunks")  # and Python calls __getattr__
+
+    def __contains__(self, value: object) -> bool:
+        return value in self._values()
 
     def __format__(self, spec: str) -> str:
-        return self._refuse_values("its values were to be formatted") if spec else str(self)
+        return format(self._values()[()], spec) if spec else str(self)
 
-    def __bool__(self) -> NoReturn:
-        self._refuse_values("its truth was requested")
+    def __bool__(self) -> bool:
+        return bool(self._values())
 
-    def __int__(self) -> NoReturn:
-        self._refuse_values("its value was requested")
+    def __int__(self) -> int:
+        return int(self._values())
 
-    def __float__(self) -> NoReturn:
-        self._refuse_values("its value was requested")
+    def __float__(self) -> float:
+        return float(self._values())
 
-    def __complex__(self) -> NoReturn:
-        self._refuse_values("its value was requested")
-
-    def _refuse_values(self, what: str, *, load: bool = False) -> NoReturn:
-        way = "vds.virtual.load(names)" if load else "open with loadable_variables=[...]"
-        raise VirtualValuesError(
-            f"variable '{self.name}' is virtual: {what}; use vds.virtual.open() for a lazy dataset with values, "
-            f"or {way} to load it"
-        )
+    def __complex__(self) -> complex:
+        return complex(self._values())
 
     # -- representation -------------------------------------------------------------------------------------------
 
@@ -464,6 +476,25 @@ class ManifestArray(NDArrayOperatorsMixin):
 
     def _repr_html_(self) -> str:
         return array_html(self)
+
+
+def nulls(array: ManifestArray, /) -> Verdict:
+    """Return which values are missing; nothing is read if attributes and data type leave no doubt."""
+    if array.dtype.kind in "iub" and not array.cf:
+        return Verdict.known(False, array.shape)
+    return Verdict(None, array.shape, lambda: missing_in(array, "its missing values are asked for"))
+
+
+def _read(arguments: Iterable[Any], name: str) -> list[Any]:
+    """Return arguments of a function of numpy with values in place of virtual arrays, which may be in lists."""
+    return [
+        values_of(x, f"'np.{name}' uses its values")
+        if isinstance(x, ManifestArray)
+        else _read(x, name)
+        if isinstance(x, list | tuple)
+        else x
+        for x in arguments
+    ]
 
 
 _OF_VALUES = frozenset({"flat", "imag", "real"})

@@ -24,7 +24,7 @@ from virtualstack.manifests.agreement import (
     shared_attributes,
     stored_fill,
 )
-from virtualstack.manifests.array import ManifestArray, implements
+from virtualstack.manifests.array import ManifestArray, implements, nulls
 from virtualstack.manifests.chunk_manifest import ChunkManifest
 from virtualstack.manifests.encoding import Fill, native
 from virtualstack.manifests.filling import choose, holes, pad_axis, pad_axis_by_elements
@@ -56,15 +56,20 @@ def result_type(*arrays_and_dtypes: Any) -> np.dtype[Any]:
 
 
 @implements(np.concatenate)
-def concatenate(arrays: Sequence[Any], axis: int | None = 0, **unsupported: Any) -> ManifestArray:
+def concatenate(arrays: Sequence[Any], axis: int | None = 0, **unsupported: Any) -> Any:
     """Join arrays along an existing axis; chunk lengths, codecs, fill values and dtypes of numbers may differ.
+
+    If an operand has values, the result has values too.
 
     Raises
     ------
     CombineError
-        An operand holds values, shapes or value-changing attributes differ, or the arrays cannot be cast to a common
-        dtype.
+        Shapes or value-changing attributes differ, or the arrays cannot be cast to a common dtype.
+    VirtualValuesError
+        An operand has values, and another one has too many to read.
     """
+    if _have_values(arrays):
+        return np.concatenate([np.asarray(x) for x in arrays], axis, **unsupported)
     parts = _virtual(arrays, "concatenate", unsupported)
     if axis is None:
         raise CombineError("concatenating virtual arrays with axis=None would flatten them; name an axis")
@@ -89,7 +94,7 @@ def concatenate(arrays: Sequence[Any], axis: int | None = 0, **unsupported: Any)
 
 
 @implements(np.stack)
-def stack(arrays: Sequence[Any], axis: int = 0, **unsupported: Any) -> ManifestArray:
+def stack(arrays: Sequence[Any], axis: int = 0, **unsupported: Any) -> Any:
     """Join arrays of one shape along a new axis.
 
     Raises
@@ -97,6 +102,8 @@ def stack(arrays: Sequence[Any], axis: int = 0, **unsupported: Any) -> ManifestA
     CombineError
         The arrays cannot be joined, for the same reasons as in :func:`concatenate`.
     """
+    if _have_values(arrays):
+        return np.stack([np.asarray(x) for x in arrays], axis, **unsupported)
     parts = _virtual(arrays, "stack", unsupported)
     axis = _axis(axis, parts[0].ndim + 1)
     return concatenate([expand_dims(part, axis) for part in parts], axis)
@@ -167,10 +174,10 @@ def full_like(
     """Return an array of EMPTY chunks that read as a value.
 
     xarray calls this function with ``False`` and bool to ask which elements are missing. A virtual array does not know
-    this, so the result is a :class:`Verdict`.
+    this at once, so the result is a :class:`Verdict`.
     """
     if dtype is not None and np.dtype(dtype) == np.bool_ and not fill_value and shape is None:
-        return Verdict(None, a.shape, a.name)
+        return nulls(a)
     kind = a.dtype if dtype is None else native(np.dtype(dtype))
     fill = stored_fill(a, fill_value, kind)
     axes = a.grid.axes
@@ -251,7 +258,7 @@ def swapaxes(a: ManifestArray, axis1: int, axis2: int) -> ManifestArray:
 
 
 @implements(np.where)
-def where(condition: Any, *values: Any) -> ManifestArray:
+def where(condition: Any, *values: Any) -> Any:
     """Take elements of one array where a condition holds, else of another; one of the arrays may be a number.
 
     ``xr.merge`` passes a verdict on two arrays as the condition. Then the result is the first array, if both are equal.
@@ -263,21 +270,14 @@ def where(condition: Any, *values: Any) -> ManifestArray:
     ChunkAlignmentError
         The condition would cut the chunks into too many cells.
     VirtualValuesError
-        The condition depends on values of a virtual array.
+        The condition depends on values of a large virtual array.
     """
-    array = next((x for x in values if isinstance(x, ManifestArray)), condition)
-    if isinstance(condition, Verdict):
-        if len(values) == 2 and isinstance(values[0], ManifestArray) and values[0].equals(values[1]):
-            return values[0]
-        raise VirtualValuesError(
-            f"variable '{array.name}' is virtual: which of its values are missing is not known; "
-            "use vds.virtual.open() for a lazy dataset with values"
-        )
-    if isinstance(condition, ManifestArray) or len(values) != 2:
-        raise VirtualValuesError(
-            f"variable '{array.name}' is virtual, and np.where would need its values; use vds.virtual.open()"
-        )
+    if len(values) != 2 or isinstance(condition, ManifestArray) or _have_values(values):
+        return np.where(np.asarray(condition), *map(np.asarray, values))
+    if isinstance(condition, Verdict) and isinstance(values[0], ManifestArray) and values[0].equals(values[1]):
+        return values[0]
     wanted = np.asarray(condition, np.bool_)
+    array = next(x for x in values if isinstance(x, ManifestArray))
     dtype = result_type(*values)
     dtype = array.dtype if dtype is AS_STORED else dtype
     shape = np.broadcast_shapes(wanted.shape, *(x.shape for x in values if isinstance(x, ManifestArray)))
@@ -293,8 +293,6 @@ def _with_shape(value: Any, array: ManifestArray, dtype: np.dtype[Any], shape: t
     if isinstance(value, ManifestArray):
         value = value.astype(dtype)
         return value if value.shape == shape else broadcast_to(value, shape)
-    if np.ndim(value):
-        _virtual([array, value], "where", {})
     axes = array.grid.axes if array.shape == shape else tuple(ChunkAxis.regular(n, max(n, 1)) for n in shape)
     fill = stored_fill(array, value, dtype)
     return array.astype(dtype).with_chunks(holes(axes, fill))
@@ -385,6 +383,11 @@ def reshape(a: ManifestArray, /, shape: Any = None, order: str = "C", **unsuppor
     return a.with_chunks(collapse(reshape_chunks(a.as_chunks(), wanted)))
 
 
+def _have_values(operands: Sequence[Any]) -> bool:
+    """Return whether an operand is an array with values; a number is none, nor is an array without elements."""
+    return any(np.ndim(x) > 0 and np.size(x) > 0 for x in operands if not isinstance(x, ManifestArray))
+
+
 def _virtual(arrays: Sequence[Any], what: str, unsupported: dict[str, Any]) -> list[ManifestArray]:
     if any(value is not None for key, value in unsupported.items() if key in ("out", "dtype")):
         raise CombineError(f"np.{what} of virtual arrays takes neither 'out' nor 'dtype'")
@@ -392,19 +395,7 @@ def _virtual(arrays: Sequence[Any], what: str, unsupported: dict[str, Any]) -> l
     like = next(x for x in parts if isinstance(x, ManifestArray))
     for number, part in enumerate(parts):
         if not isinstance(part, ManifestArray):
-            if isinstance(part, np.ndarray) and not part.size and part.dtype.kind in "biufcmM":
-                axes = tuple(ChunkAxis.regular(n, max(n, 1)) for n in part.shape)
-                dtype = part.dtype.newbyteorder("=")
-                chunks = holes(axes, Fill.zero(dtype))
-                parts[number] = replace(like.with_chunks(chunks), dtype=dtype)
-                continue
-            name = like.name
-            raise CombineError(
-                f"variable '{name}' is virtual in one dataset and loaded in another ({type(part).__name__}); "
-                "open all of them with the same loadable_variables",
-                variable=name,
-                property="virtual",
-                left="virtual",
-                right="loaded",
-            )
+            axes = tuple(ChunkAxis.regular(n, max(n, 1)) for n in part.shape)
+            dtype = part.dtype.newbyteorder("=")
+            parts[number] = replace(like.with_chunks(holes(axes, Fill.zero(dtype))), dtype=dtype)
     return parts

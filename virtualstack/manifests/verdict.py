@@ -1,38 +1,43 @@
-"""Results of elementwise comparisons that have one answer for the whole array."""
+"""Results of elementwise questions that may be answered without reading values."""
 
 from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Any, NoReturn
+from typing import Any
 
 import numpy as np
-
-from virtualstack.errors import VirtualValuesError
+from numpy.lib.mixins import NDArrayOperatorsMixin
+from numpy.typing import NDArray
 
 __all__ = ["Verdict"]
 
 
 @dataclass(frozen=True, slots=True, eq=False)
-class Verdict:
-    """Result of ``a == b`` for virtual arrays: one truth value with the shape of the arrays, without a mask in memory.
+class Verdict(NDArrayOperatorsMixin):
+    """Result of ``a == b`` or ``isnull(a)`` for virtual arrays: one truth value, or elements that are read when needed.
 
-    xarray combines such results with ``|``, ``&`` and ``~`` and calls ``all()``. If arrays are not provably equal, the
-    answer is not known without reading values; then ``all()`` raises an error, as either answer might be wrong.
+    xarray combines such results with ``|``, ``&`` and ``~`` and calls ``all()``. If references prove the result,
+    nothing is read.
 
     Parameters
     ----------
     value
-        True if the comparison provably holds for all elements, false if it provably holds for none; otherwise ``None``.
+        True if all elements are known to be true, false if all are known to be false; otherwise ``None``.
     shape
-        Shape of the compared arrays, in elements.
-    name
-        Name of the variable, for messages.
+        Shape of the arrays in question, in elements.
+    read
+        Function that returns the elements, or raises `VirtualValuesError` if the arrays are too large.
     """
 
     value: bool | None
-    shape: tuple[int, ...] = ()
-    name: str | None = None
+    shape: tuple[int, ...]
+    read: Callable[[], NDArray[np.bool_]]
+
+    @classmethod
+    def known(cls, value: bool, shape: tuple[int, ...], /) -> Verdict:
+        """Return the result that is the same for all elements."""
+        return cls(value, shape, lambda: np.full(shape, value))
 
     @property
     def ndim(self) -> int:
@@ -44,71 +49,59 @@ class Verdict:
         """Always bool."""
         return np.dtype(np.bool_)
 
-    def astype(self, dtype: Any, /, *, copy: bool = True) -> Verdict:
-        """Return the verdict itself for bool; refuse other dtypes, which would need its elements."""
-        return self if np.dtype(dtype) == np.bool_ else self._refuse()
-
-    def __or__(self, other: object) -> Verdict:
+    def __or__(self, other: object) -> Any:
         if not isinstance(other, Verdict):
-            return self._refuse()
-        both = {self.value, other.value}
-        return Verdict(True if True in both else None if None in both else False, self.shape, self.name)
+            return np.asarray(self) | np.asarray(other)
+        if True in (self.value, other.value):
+            return Verdict.known(True, self.shape)
+        return other if self.value is False else self if other.value is False else self._with(np.bitwise_or, other)
 
-    def __and__(self, other: object) -> Verdict:
-        if not isinstance(other, Verdict):
-            return self._refuse()
-        both = {self.value, other.value}
-        return Verdict(False if False in both else None if None in both else True, self.shape, self.name)
+    def __and__(self, other: object) -> Any:
+        return ~(~self | ~other) if isinstance(other, Verdict) else np.asarray(self) & np.asarray(other)
 
     def __invert__(self) -> Verdict:
-        return Verdict(None if self.value is None else not self.value, self.shape, self.name)
+        return Verdict(None if self.value is None else not self.value, self.shape, lambda: ~self.read())
 
     __ror__, __rand__ = __or__, __and__
 
-    def __xor__(self, other: object) -> NoReturn:
-        self._refuse()
+    def _with(self, ufunc: np.ufunc, other: Verdict) -> Verdict:
+        return Verdict(None, self.shape, lambda: ufunc(self.read(), other.read()))
 
-    __rxor__ = __xor__
+    def __getitem__(self, key: Any, /) -> Any:
+        return np.asarray(self)[key]
 
-    def __getitem__(self, key: object, /) -> NoReturn:
-        self._refuse()
+    def transpose(self, *axes: Any) -> Any:
+        """Return the elements with permuted axes."""
+        return np.asarray(self).transpose(*axes)
 
-    def transpose(self, *axes: Any) -> Verdict:
-        """Return the verdict itself, which is the same for all elements."""
-        return self
+    def astype(self, dtype: Any, /, *, copy: bool = True) -> Any:
+        """Return the result itself for bool, and numbers for another dtype."""
+        return self if np.dtype(dtype) == np.bool_ else np.asarray(self).astype(dtype)
 
     def __bool__(self) -> bool:
-        return self.all()
+        return bool(np.asarray(self)) if self.value is None else self.value
 
     def all(self) -> bool:
-        """Return whether the comparison holds for every element."""
-        return self._refuse() if self.value is None else self.value
+        """Return whether every element is true."""
+        return bool(self.read().all()) if self.value is None else self.value
 
     def any(self) -> bool:
-        """Return whether the comparison holds for any element."""
-        return self.all()
+        """Return whether any element is true."""
+        return bool(self.read().any()) if self.value is None else self.value
 
-    def __array__(self, dtype: Any = None, *, copy: bool | None = None) -> NoReturn:
-        self._refuse()
+    def __array__(self, dtype: Any = None, *, copy: bool | None = None) -> NDArray[Any]:
+        return np.asarray(self.read(), dtype)
 
     def __array_ufunc__(self, ufunc: np.ufunc, method: str, *inputs: Any, **kwargs: Any) -> Any:
         if ufunc in (np.logical_not, np.invert) and method == "__call__" and not kwargs:
             return ~self
-        return self._refuse()
+        return getattr(ufunc, method)(*(np.asarray(x) if isinstance(x, Verdict) else x for x in inputs), **kwargs)
 
     def __array_function__(
         self, function: Callable[..., Any], types: Any, args: tuple[Any, ...], kwargs: dict[str, Any]
     ) -> Any:
-        if any(not issubclass(kind, Verdict) for kind in types):
+        if any(not issubclass(kind, Verdict | np.ndarray) for kind in types):
             return NotImplemented  # the virtual array among the arguments handles it
         if function in (np.all, np.any) and len(args) == 1 and kwargs.get("axis") is None:
-            return self.all()
-        return self._refuse()
-
-    def _refuse(self) -> NoReturn:
-        raise VirtualValuesError(
-            f"variable '{self.name}' is virtual: what its elements are compared with others is not known without "
-            "reading them; use vds.virtual.open() for a lazy dataset with values, load it with "
-            f"loadable_variables=['{self.name}'], or, where xarray joins datasets, leave it as it is with "
-            "compat='override' and coords='minimal', or join the files with open_virtual_mfdataset"
-        )
+            return self.all() if function is np.all else self.any()
+        return function(*(np.asarray(x) if isinstance(x, Verdict) else x for x in args), **kwargs)

@@ -1,0 +1,103 @@
+"""Values of small virtual arrays, which are read when somebody asks for them."""
+
+from __future__ import annotations
+
+import importlib
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+import pandas as pd
+import xarray as xr
+from numpy.typing import NDArray
+from xarray import conventions
+
+from virtualstack.cache import ByteCache
+from virtualstack.errors import VirtualValuesError
+from virtualstack.sizes import human_bytes
+
+if TYPE_CHECKING:
+    from virtualstack.manifests.array import ManifestArray
+
+__all__ = ["MAX_VALUES_BYTES", "NotWrittenError", "missing_in", "needs_values", "numbers_of", "values_of"]
+
+MAX_VALUES_BYTES = 1 << 24
+"""Bytes of values up to which a virtual array is read when its values are needed."""
+
+_MISSING = ("_FillValue", "missing_value")
+_KEPT_BYTES = 1 << 26
+_kept: ByteCache[tuple[object, NDArray[Any]]] = ByteCache(_KEPT_BYTES, lambda pair: int(pair[1].nbytes))
+
+
+def values_of(array: ManifestArray, what: str, /) -> NDArray[Any]:
+    """Return all values of a small array, read-only.
+
+    Raises
+    ------
+    VirtualValuesError
+        There are too many values, or attributes say that stored numbers are not the values: the array has the data type
+        of the numbers, and what is written with these attributes would be unpacked once more.
+    """
+    packing = sorted(array.cf.keys() - (set(_MISSING) if array.dtype.kind == "f" else {"_Encoding"}))
+    if packing:
+        raise needs_values(array, f"{what}, and its numbers are packed by {packing}", more=", or with unpack=True")
+    values = numbers_of(array, what)
+    return _decoded(values, {"_Encoding": array.cf["_Encoding"]}) if array.cf and array.dtype.kind == "S" else values
+
+
+def numbers_of(array: ManifestArray, what: str, /) -> NDArray[Any]:
+    """Return the stored numbers of a small array, read-only; missing floats are NaN.
+
+    xarray compares an array and asks which of its values are missing, so they are kept for some time.
+
+    Raises
+    ------
+    VirtualValuesError
+        There are too many values.
+    """
+    if array.nbytes > MAX_VALUES_BYTES:
+        raise needs_values(array, f"{what}, and {human_bytes(array.nbytes)} are more than is read unasked")
+
+    def read() -> tuple[object, NDArray[Any]]:
+        reading = importlib.import_module("virtualstack.reading")  # a layer above; it uses the access of the array
+        values = reading.read_array(array, ())
+        if values.dtype.kind in "fT":
+            values = values.astype(object) if values.dtype.kind == "T" else _decoded(values, _missing(array))
+        values.flags.writeable = False
+        return array, values  # with the array, so that no other one gets its id
+
+    return _kept.get(id(array), read)[1]
+
+
+def missing_in(array: ManifestArray, what: str, /) -> NDArray[np.bool_]:
+    """Return which values of a small array are missing: by its attributes, or because they are NaN or NaT.
+
+    Raises
+    ------
+    VirtualValuesError
+        There are too many values.
+    """
+    return np.asarray(pd.isnull(_decoded(numbers_of(array, what), _missing(array))))
+
+
+def _missing(array: ManifestArray) -> dict[str, Any]:
+    return {key: array.cf[key] for key in (*_MISSING, "_Unsigned") if key in array.cf}
+
+
+def _decoded(values: NDArray[Any], attributes: dict[str, Any]) -> NDArray[Any]:
+    raw = xr.Variable(tuple(map(str, range(values.ndim))), values, attributes)
+    return np.asarray(conventions.decode_cf_variable("v", raw, stack_char_dim=False).values)
+
+
+def needs_values(array: ManifestArray, what: str, /, *, more: str = "") -> VirtualValuesError:
+    """Return the error for a virtual array whose values are not read."""
+    return VirtualValuesError(
+        f"variable '{array.name}' is virtual: {what}; use vds.virtual.open() for a lazy dataset with values, or open "
+        f"with loadable_variables=[...]{more}"
+    )
+
+
+class NotWrittenError(VirtualValuesError, AttributeError):
+    """The array has no ``chunks`` of xarray: it is an `AttributeError` for who looks, and a reason for who needs them.
+
+    xarray asks for them before it creates the file of ``to_netcdf``.
+    """
