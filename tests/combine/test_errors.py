@@ -155,7 +155,7 @@ REFUSED = {
     "variables too large to be compared": (
         nested("t", [dataset(x, {"v": virtual((10**6, 2000), ("y", "x"), urls=x), "w": ("t", [1.0])}) for x in "ab"]),
         "would read 8 GB from each of 2 files.",
-        ("v", "values", None, None, "a", None),
+        ("v", "size", None, None, "a", None),
     ),
     "another scale": (
         nested(

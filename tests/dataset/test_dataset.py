@@ -100,12 +100,12 @@ def test_dask_reads_the_same(nc, chunks):
     xr.testing.assert_identical(lazy.compute(scheduler="threads"), opened(nc))
 
 
-def test_dimension_coordinates_scalars_and_small_coordinates_are_loaded(nc):
+def test_dimension_coordinates_and_small_coordinates_are_loaded(nc):
     """By default these have values, and dimension coordinates an index; all else is virtual."""
     vds = vs.open_virtual_dataset(nc)
     assert set(vds.indexes) == {"time", "x"}
     virtual = {k for k, v in vds.variables.items() if isinstance(v._data, ManifestArray)}
-    assert virtual == set(vds.variables) - {"time", "x", "lat", "height"}
+    assert virtual == set(vds.variables) - {"time", "x", "lat"}
     assert vds.time.dtype == "datetime64[ns]" or vds.time.dtype.kind == "M"
     assert set(vds.coords) == set(opened(nc).coords)
 
@@ -354,7 +354,7 @@ OPERATIONS = {
 def test_xarray_operations_commute_with_opening(nc, operation):
     """An operation on a virtual dataset, then opened, equals the same operation on the loaded one."""
     virtual = OPERATIONS[operation](vs.open_virtual_dataset(nc))
-    assert all(isinstance(virtual[n].variable._data, ManifestArray) for n in virtual.data_vars if n != "height")
+    assert all(isinstance(virtual[name].variable._data, ManifestArray) for name in virtual.data_vars)
     xr.testing.assert_equal(virtual.virtual.open().load(), OPERATIONS[operation](opened(nc)))
 
 
@@ -465,7 +465,7 @@ def test_facts_of_a_virtual_dataset(nc):
     moved = nc.rename(nc.with_name("moved.nc"))
     renamed = vds.virtual.rename_locations({f"file://{nc}": f"file://{moved}"})
     xr.testing.assert_identical(renamed.virtual.open().load(), opened(moved))
-    assert "virtual and 4 loaded variables" in repr(vds.virtual)
+    assert "virtual and 3 loaded variables" in repr(vds.virtual)
     assert vds.virtual.locations.url.tolist() == [f"file://{nc}"]
 
 

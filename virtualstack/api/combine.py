@@ -70,7 +70,7 @@ def combine_datasets(
         names them. With ``False`` these are an error.
     combine_options
         Options of :func:`xarray.concat` as a dict, such as ``{"coords": ["t"]}``: ``data_vars``, ``coords``,
-        ``compat`` ("equals" or "override"), ``combine_attrs`` and ``fill_value``. By default attributes that differ are
+        ``compat`` ("equals" by default), ``combine_attrs`` and ``fill_value``. By default attributes that differ are
         left out, and noted in ``.virtual.report()``. ``units`` that differ are an error.
     storage
         Access to the sources if values must be compared, such as ``{"s3://bucket/": {...}}``. Other URLs are read with

@@ -97,7 +97,7 @@ def open_virtual_mfdataset(
         ``.virtual.report()`` names them. If false, these are an error.
     combine_options
         Options of :func:`xarray.concat` as a dict, such as ``{"coords": ["t"]}``: ``data_vars``, ``coords``,
-        ``compat`` ("equals" or "override"), ``combine_attrs`` and ``fill_value``. By default attributes that differ are
+        ``compat`` ("equals" by default), ``combine_attrs`` and ``fill_value``. By default attributes that differ are
         left out, and noted in ``.virtual.report()``. ``units`` that differ are an error.
     executor
         Executor that scans the files: ``"threads"``, ``"processes"``, ``"dask"``, a ``distributed.Client`` or a
@@ -121,7 +121,7 @@ def open_virtual_mfdataset(
         the environment or anonymous access can read need none. Otherwise use ``{"s3://bucket/": {...}}``, or an
         obstore or fsspec object. The dataset carries it along and uses it when values are read later.
     loadable_variables
-        Names of variables to load and decode. By default dimension coordinates, scalars and small coordinates (up to
+        Names of variables to load and decode. By default dimension coordinates and small coordinates (up to
         16 KiB) are loaded.
     drop_variables
         Variables to leave out: a name drops the variable in every group, and a path (``"/science/winds"``) drops one
@@ -321,7 +321,7 @@ def open_virtual_mfdatatree(
         this only for variables that the files pack differently. If false, these are an error.
     combine_options
         Options of :func:`xarray.concat` as a dict, such as ``{"coords": ["t"]}``: ``data_vars``, ``coords``,
-        ``compat`` ("equals" or "override"), ``combine_attrs`` and ``fill_value``.
+        ``compat`` ("equals" by default), ``combine_attrs`` and ``fill_value``.
     executor
         Executor that scans the files: ``"threads"``, ``"processes"``, ``"dask"``, a ``distributed.Client`` or a
         ``concurrent.futures.Executor``. By default remote files use 64 threads. Local files are

@@ -56,7 +56,7 @@ def open_virtual_dataset(
         of the environment or anonymous access can read need none. Otherwise use ``{"s3://bucket/": {...}}``, or an
         obstore or fsspec object. The dataset carries it along and uses it when values are read later.
     loadable_variables
-        Names of variables to load and decode. By default dimension coordinates, scalars and small coordinates (up to
+        Names of variables to load and decode. By default dimension coordinates and small coordinates (up to
         16 KiB) are loaded.
     drop_variables
         Variables to leave out: a name drops the variable in every group, and a path (``"/science/winds"``) drops one
@@ -151,7 +151,7 @@ def open_virtual_datatree(
 ) -> xr.DataTree:
     """Open one file with groups as a tree of virtual datasets.
 
-    Dimension coordinates, scalars and small coordinates of all groups are loaded; the other variables are virtual.
+    Dimension coordinates and small coordinates of all groups are loaded; the other variables are virtual.
 
     Parameters
     ----------

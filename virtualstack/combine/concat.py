@@ -17,7 +17,7 @@ from xarray.indexes import PandasIndex
 from virtualstack.combine.absent import EVERYTHING, absent_by_name, absent_joined, missing_variable
 from virtualstack.combine.align import align
 from virtualstack.combine.conflicts import Rules, joined, merge_attributes, with_attributes
-from virtualstack.combine.equal_variables import KEEP_STORED, Remedies, the_same
+from virtualstack.combine.equal_variables import KEEP_STORED, Remedies, are_equal, the_same
 from virtualstack.combine.part import Attribute, Part, over_index
 from virtualstack.dataset import all_virtual, expand_dims, make_index, virtual_array
 from virtualstack.errors import CombineError
@@ -56,7 +56,7 @@ def concat_parts(
         Values to be compared cannot be read.
     """
     is_new = _is_new(parts, dim)
-    joined_names = _joined(parts, dim, rules, is_new=is_new)
+    joined_names = _joined(parts, dim, rules, storage, is_new=is_new)
     parts = _of_all_variables(parts, dim, joined_names, rules)
     variables, indexes = {}, {}
     left_out: set[Attribute] = set()
@@ -145,21 +145,26 @@ def _is_new(parts: Sequence[Part], dim: str) -> bool:
     )
 
 
-def _joined(parts: Sequence[Part], dim: str, rules: Rules, *, is_new: bool) -> set[str]:
+def _joined(parts: Sequence[Part], dim: str, rules: Rules, storage: Storage, *, is_new: bool) -> set[str]:
     """Return the names of the variables that are joined; the others must be the same."""
     coordinates = parts[0].coordinates.union(*(part.coordinates for part in parts))
     indexed = {name for part in parts for name in part.indexes}
     every = rules.data_vars == "all" or (rules.data_vars is None and is_new)
     named = rules.named
-    wanted = {
-        name
-        for name in dict.fromkeys(name for part in parts for name in part.variables)
-        if name == dim
-        or any(name in part.variables and dim in part.variables[name].dims for part in parts)
-        or (rules.coords == "all" if name in coordinates else every)
-        or name in named
+
+    def is_wanted(name: str, having: Sequence[Part]) -> bool:
+        option = rules.coords if name in coordinates else rules.data_vars
+        return (
+            any(dim in part.variables[name].dims for part in having)
+            or (rules.coords == "all" if name in coordinates else every)
+            or name in named
+            or (option == "different" and not are_equal(name, having, storage, rules))
+        )
+
+    names = dict.fromkeys(name for part in parts for name in part.variables if name not in indexed)
+    return {name for name in names if is_wanted(name, [part for part in parts if name in part.variables])} | {
+        name for part in parts for name in part.variables if name == dim
     }
-    return {name for name in wanted if name == dim or name not in indexed}
 
 
 def _remedies(name: str, parts: Sequence[Part], dim: str, rules: Rules, is_append: bool) -> Remedies:

@@ -42,6 +42,7 @@ __all__ = [
 
 type Join = Literal["exact", "outer", "inner", "left", "right", "override"]
 
+_COMPAT = ("equals", "identical", "broadcast_equals", "no_conflicts", "override")
 _ATTRS = ("drop", "drop_conflicts", "identical", "no_conflicts", "override")
 
 
@@ -57,10 +58,13 @@ class Rules:
         Largest difference of labels, and of values of variables that must be the same. Up to this difference, the first
         file's labels and values are used.
     data_vars, coords
-        Variables that get the joined dimension although they lack it: none (``"minimal"``), ``"all"``, or a set of
-        names. For ``data_vars``, ``None`` means all if no file has the dimension.
+        Variables that get the joined dimension although they lack it: none (``"minimal"``), those that are not equal in
+        all files (``"different"``), ``"all"``, or a set of names. For ``data_vars``, ``None`` means all if no file has
+        the dimension.
     compat
-        ``"equals"`` if variables without the joined dimension must be equal, or ``"override"`` to use the first file's.
+        Whether variables without the joined dimension are the same, as in xarray: ``"equals"``, ``"identical"`` with
+        their attributes, ``"broadcast_equals"``, ``"no_conflicts"`` where both have values, or ``"override"`` to use
+        the first file's.
     combine_attrs
         As in xarray. ``None`` drops attributes that differ, but raises for ``units``, ``positive``, ``calendar`` and
         coordinate reference systems.
@@ -73,9 +77,9 @@ class Rules:
 
     join: Join = "exact"
     tolerance: int | float | pd.Timedelta | None = None
-    data_vars: Literal["minimal", "all"] | frozenset[str] | None = None
-    coords: Literal["minimal", "all"] | frozenset[str] = "minimal"
-    compat: Literal["equals", "override"] = "equals"
+    data_vars: Literal["minimal", "different", "all"] | frozenset[str] | None = None
+    coords: Literal["minimal", "different", "all"] | frozenset[str] = "minimal"
+    compat: Literal["equals", "identical", "broadcast_equals", "no_conflicts", "override"] = "equals"
     combine_attrs: str | Callable[..., Any] | None = None
     fill_value: Any = None
     remedy: str | None = None
@@ -102,7 +106,7 @@ class Rules:
         for key in ("data_vars", "coords"):
             if key in options and not (key == "data_vars" and options[key] is None):
                 options[key] = _names(key, options[key])
-        _check("compat", options.get("compat", "equals"), ("equals", "override"))
+        _check("compat", options.get("compat", "equals"), _COMPAT)
         attrs = options.get("combine_attrs")
         if attrs is not None and not callable(attrs):
             _check("combine_attrs", attrs, _ATTRS)
@@ -146,10 +150,10 @@ def _check(option: str, word: object, known: Collection[str]) -> None:
 
 def _names(option: str, value: object) -> Any:
     if isinstance(value, str):
-        _check(option, value, ("minimal", "all"))
+        _check(option, value, ("minimal", "different", "all"))
         return value
     if not isinstance(value, Iterable):
-        raise ValueError(f"{option}={value!r}; it must be 'minimal', 'all' or names of variables")
+        raise ValueError(f"{option}={value!r}; it must be 'minimal', 'different', 'all' or names of variables")
     return frozenset(map(str, value))
 
 

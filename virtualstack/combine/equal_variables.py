@@ -15,11 +15,11 @@ from virtualstack.combine.conflicts import Rules
 from virtualstack.combine.part import Part
 from virtualstack.dataset import all_virtual, virtual_array
 from virtualstack.errors import CombineError
-from virtualstack.manifests import other_meaning
+from virtualstack.manifests import other_meaning, same_value
 from virtualstack.reading import read_array
 from virtualstack.storage import Storage
 
-__all__ = ["KEEP_STORED", "Remedies", "the_same"]
+__all__ = ["KEEP_STORED", "Remedies", "are_equal", "the_same"]
 
 KEEP_STORED = "keep the values of the store, also for the new files, with combine_options={'compat': 'override'}"
 """Remedy for a variable of a store that differs in an addition."""
@@ -52,6 +52,25 @@ class Remedies:
         *first, last = [*([self.join] if self.join and only_values else []), *(self.others or usual)]
         text = f"{', '.join(first)}, or {last}" if first else last
         return text[0].upper() + text[1:]
+
+
+def are_equal(name: str, parts: Sequence[Part], storage: Storage, rules: Rules, /) -> bool:
+    """Return whether a variable has the same values in all parts.
+
+    Raises
+    ------
+    CombineError
+        The variable is too large to be compared.
+    StorageError
+        Values cannot be read.
+    """
+    try:
+        the_same(name, parts, storage, replace(rules, compat="equals"), why="is compared")
+    except CombineError as error:
+        if error.property != "values":
+            raise
+        return False
+    return True
 
 
 def the_same(
@@ -91,13 +110,20 @@ def the_same(
     if there:
         parts, masks = [part for part, _ in there], [mask for _, mask in there]
     alike = all_virtual(name, [part.variables[name] for part in parts])
-    parts = [
-        part if x is part.variables[name] else replace(part, variables={**part.variables, name: x})
-        for part, x in zip(parts, alike, strict=True)
-    ]
+    parts = [part if x is part.variables[name] else _with(part, name, x) for part, x in zip(parts, alike, strict=True)]
     first = parts[0].variables[name]
     if rules.compat == "override" or len(parts) == 1:
         return first
+    if rules.compat == "identical":
+        for part in parts[1:]:
+            left, right = first.attrs, part.variables[name].attrs
+            if left.keys() != right.keys() or not all(same_value(left[key], right[key]) for key in left):
+                odd = _Difference(f"attributes {left} and {right}", left, right)
+                raise _differs(name, why, parts[0], part, odd, remedies.text(name, only_values=False))
+    if rules.compat == "broadcast_equals":
+        sizes = {dim: n for part in reversed(parts) for dim, n in part.variables[name].sizes.items()}
+        parts = [_with(part, name, part.variables[name].set_dims(sizes)) for part in parts]  # type: ignore[no-untyped-call]
+        first = parts[0].variables[name]
     if any(mask is not None for mask in masks):
         return _united(name, parts, masks, storage, rules, why, remedies)
     others = [part for part in parts[1:] if part.variables[name] is not first]
@@ -117,8 +143,20 @@ def the_same(
         for other, its in zip(batch, read, strict=True):
             found = _value_difference(values, np.asarray(its), rules.tolerance)
             if found is not None:
+                if rules.compat == "no_conflicts":
+                    nulls = [_is_null(part.variables[name]) for part in parts]
+                    if any(mask.any() for mask in nulls):
+                        return _united(name, parts, nulls, storage, rules, why, remedies)
                 raise _differs(name, why, parts[0], other, found, remedies.text(name, only_values=True))
     return first
+
+
+def _with(part: Part, name: str, variable: xr.Variable) -> Part:
+    return replace(part, variables={**part.variables, name: variable})
+
+
+def _is_null(variable: xr.Variable) -> Mask:
+    return np.asarray(xr.DataArray(variable).isnull().values)
 
 
 def _check_size(name: str, variable: xr.Variable, parts: Sequence[Part], remedies: Remedies) -> None:
@@ -129,7 +167,7 @@ def _check_size(name: str, variable: xr.Variable, parts: Sequence[Part], remedie
             f"{variable.nbytes / 1e9:.3g} GB from each of {len(parts):,} files. "
             f"{remedies.text(name, only_values=True)}, which checks nothing",
             variable=name,
-            property="values",
+            property="size",
             left_url=parts[0].source,
         )
 

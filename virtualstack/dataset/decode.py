@@ -156,7 +156,7 @@ def _default_loadable(group: ManifestGroup, texts: Container[str], /) -> dict[st
     """Return the names of the variables that are loaded by default, and whether opening fails if that is impossible.
 
     These are dimension coordinates, except huge ones, and variables that were loaded when the group was made from a
-    dataset. Scalars and small coordinates are loaded if the source itself holds their values, and nothing is joined
+    dataset. Scalar and small coordinates are loaded if the source itself holds their values, and nothing is joined
     along their dimensions: the values of an unlimited one would fill the references of many files.
     """
     named = group.coordinates | _names(group.attributes)
@@ -169,7 +169,8 @@ def _default_loadable(group: ManifestGroup, texts: Container[str], /) -> dict[st
         elif (
             array.nbytes <= _MAX_SMALL_BYTES
             and array.dtype.kind in "biufmM"
-            and (not dims or (name in named and group.unlimited.isdisjoint(dims)))
+            and name in named
+            and group.unlimited.isdisjoint(dims)
             and _is_within(array, group.url)
         ):
             found[name] = False
@@ -213,7 +214,7 @@ def to_dataset(
     storage
         Storage by which the sources are read.
     loadable_variables
-        Names of the variables to load and decode; by default dimension coordinates, scalars and small coordinates.
+        Names of the variables to load and decode; by default dimension coordinates and small coordinates.
     decode_times
         If true (default), loaded and unpacked times become dates.
     unpack

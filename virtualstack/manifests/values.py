@@ -86,9 +86,7 @@ def _missing(array: ManifestArray) -> dict[str, Any]:
 def _decoded(values: NDArray[Any], attributes: dict[str, Any]) -> NDArray[Any]:
     raw = xr.Variable(tuple(map(str, range(values.ndim))), values, attributes, fastpath=True)
     is_text = "_Encoding" in attributes  # the decoding of text, called in vain, would import dask.array
-    return np.asarray(
-        conventions.decode_cf_variable("v", raw, stack_char_dim=False, concat_characters=is_text).values
-    )
+    return np.asarray(conventions.decode_cf_variable("v", raw, stack_char_dim=False, concat_characters=is_text).values)
 
 
 def needs_values(array: ManifestArray, what: str, /, *, more: str = "") -> VirtualValuesError:

@@ -92,7 +92,7 @@ class ScanResult(Sequence[ManifestGroup]):
         Parameters
         ----------
         loadable_variables
-            Names of variables to load and decode. By default dimension coordinates, scalars and small coordinates (up
+            Names of variables to load and decode. By default dimension coordinates and small coordinates (up
             to 16 KiB) are loaded.
         decode_times
             If true, loaded and unpacked times become dates. This is the default.

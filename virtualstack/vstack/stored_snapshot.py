@@ -287,7 +287,7 @@ class StoredSnapshot:
         group
             Path of the group to open. By default: the root group of the store.
         loadable_variables
-            Names of variables to load and decode. By default dimension coordinates, scalars and small coordinates (up
+            Names of variables to load and decode. By default dimension coordinates and small coordinates (up
             to 16 KiB) are loaded.
         drop_variables
             Variables to leave out: a name drops the variable in every group, and a path (``"/science/winds"``) drops
