@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import importlib
-from typing import TYPE_CHECKING, Any
+from collections.abc import Mapping
+from typing import Any, Protocol
 
 import numpy as np
 import pandas as pd
@@ -15,9 +16,6 @@ from virtualstack.cache import ByteCache
 from virtualstack.errors import VirtualValuesError
 from virtualstack.sizes import human_bytes
 
-if TYPE_CHECKING:
-    from virtualstack.manifests.array import ManifestArray
-
 __all__ = ["MAX_VALUES_BYTES", "NotWrittenError", "missing_in", "needs_values", "numbers_of", "values_of"]
 
 MAX_VALUES_BYTES = 1 << 24
@@ -28,7 +26,20 @@ _KEPT_BYTES = 1 << 26
 _kept: ByteCache[tuple[object, NDArray[Any]]] = ByteCache(_KEPT_BYTES, lambda pair: int(pair[1].nbytes))
 
 
-def values_of(array: ManifestArray, what: str, /) -> NDArray[Any]:
+class _Array(Protocol):
+    """A virtual array, whose module imports this one."""
+
+    @property
+    def nbytes(self) -> int: ...
+    @property
+    def name(self) -> str | None: ...
+    @property
+    def dtype(self) -> np.dtype[Any]: ...
+    @property
+    def cf(self) -> Mapping[str, Any]: ...
+
+
+def values_of(array: _Array, what: str, /) -> NDArray[Any]:
     """Return all values of a small array, read-only.
 
     Raises
@@ -44,7 +55,7 @@ def values_of(array: ManifestArray, what: str, /) -> NDArray[Any]:
     return _decoded(values, {"_Encoding": array.cf["_Encoding"]}) if array.cf and array.dtype.kind == "S" else values
 
 
-def numbers_of(array: ManifestArray, what: str, /) -> NDArray[Any]:
+def numbers_of(array: _Array, what: str, /) -> NDArray[Any]:
     """Return the stored numbers of a small array, read-only; missing floats are NaN.
 
     xarray compares an array and asks which of its values are missing, so they are kept for some time.
@@ -68,7 +79,7 @@ def numbers_of(array: ManifestArray, what: str, /) -> NDArray[Any]:
     return _kept.get(id(array), read)[1]
 
 
-def missing_in(array: ManifestArray, what: str, /) -> NDArray[np.bool_]:
+def missing_in(array: _Array, what: str, /) -> NDArray[np.bool_]:
     """Return which values of a small array are missing: by its attributes, or because they are NaN or NaT.
 
     Raises
@@ -79,7 +90,7 @@ def missing_in(array: ManifestArray, what: str, /) -> NDArray[np.bool_]:
     return np.asarray(pd.isnull(_decoded(numbers_of(array, what), _missing(array))))
 
 
-def _missing(array: ManifestArray) -> dict[str, Any]:
+def _missing(array: _Array) -> dict[str, Any]:
     return {key: array.cf[key] for key in (*_MISSING, "_Unsigned") if key in array.cf}
 
 
@@ -89,7 +100,7 @@ def _decoded(values: NDArray[Any], attributes: dict[str, Any]) -> NDArray[Any]:
     return np.asarray(conventions.decode_cf_variable("v", raw, stack_char_dim=False, concat_characters=is_text).values)
 
 
-def needs_values(array: ManifestArray, what: str, /, *, more: str = "") -> VirtualValuesError:
+def needs_values(array: _Array, what: str, /, *, more: str = "") -> VirtualValuesError:
     """Return the error for a virtual array whose values are not read."""
     return VirtualValuesError(
         f"variable '{array.name}' is virtual: {what}; use vds.virtual.open() for a lazy dataset with values, or open "
