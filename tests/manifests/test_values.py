@@ -8,6 +8,7 @@ import pytest
 import xarray as xr
 
 import virtualstack as vs
+from tests.latency_server import LatencyServer
 from virtualstack.errors import ForbiddenLocationError, VirtualValuesError
 from virtualstack.manifests import ManifestArray
 
@@ -175,12 +176,12 @@ def test_values_are_read_by_the_access_of_the_array(path):
     assert float(vds.height) == 2
 
 
-def test_a_document_that_may_not_be_read_gives_no_values(path, tmp_path):
-    """References that are refused have no array to ask."""
+def test_a_document_that_may_not_be_read_gives_no_values(path):
+    """References that came over a network name no local file: they have no array to ask."""
     references = opened(path)[["height"]].virtual.to_kerchunk()
-    remote = json.loads(json.dumps(references).replace("file://", "http://10.0.0.1/"))
-    with pytest.raises(ForbiddenLocationError):
-        float(vs.open_virtual_dataset(remote, loadable_variables=[]).height)
+    (path.parent / "refs.json").write_text(json.dumps(references))
+    with LatencyServer(path.parent) as server, pytest.raises(ForbiddenLocationError):
+        float(vs.open_virtual_dataset(server.url("refs.json"), loadable_variables=[]).height)
 
 
 @pytest.mark.parametrize(
