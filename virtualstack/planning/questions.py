@@ -110,7 +110,10 @@ def at_one_place(
     options = [labels_option(*each) for each in _other_times(files)[:1]] or [new_dim_option(x) for x in sources[:2]]
     same = sorted(set.intersection(*(set(file.labels) for file in files)))
     hint = "Give each file a label with new_dim="
-    if options:
+    lengths = {(dim, n) for file in files for dim, n in file.sizes.items() if dim not in file.labels}
+    if len(lengths) > len(dict(lengths)):
+        options, hint = [], "Join only files of the same lengths"
+    elif options:
         hint = f"Say what tells them apart with {', or '.join(option.argument for option in options)}"
     return CombineError(
         f"{files[0].called} and {files[1].called} have the same coordinates {same}, so their order is not known"
