@@ -572,10 +572,11 @@ def test_times_without_end_are_refused_where_eccodes_counts_them(tmp_path):
 
 
 def test_steps_that_xarray_cannot_hold_are_refused_as_such(tmp_path):
-    """Of more than 292 years; xarray decodes them when they are loaded."""
+    """Of more than 292 years; scalars are decoded when a file is opened."""
     path = write(tmp_path / "a.grib2", [changed(message({"shortName": "t"}), 4, 17, b"\4\x80\0\1\x2c")])
-    with pytest.raises(vs.errors.VirtualStackError, match=r"'step' cannot be decoded.*decode_times=False"):
-        vs.open_virtual_dataset(path).virtual.open()
+    with pytest.raises(vs.errors.VirtualStackError, match=r"step' of .* cannot be decoded.*decode_times=False"):
+        vs.open_virtual_dataset(path)
+    assert vs.open_virtual_dataset(path, decode_times=False)["step"].dtype.kind == "f"
 
 
 def test_headers_that_eccodes_cannot_read_are_damaged(tmp_path):
