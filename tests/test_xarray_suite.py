@@ -51,6 +51,20 @@ class Ours:
 
 
 class OurFiles(Ours):
+    @pytest.mark.parametrize(
+        "name",
+        ["preferred_chunks_is_present", "preferred_chunks_are_disk_chunk_sizes", "base_chunking_uses_disk_chunk_sizes"],
+    )
+    def test_stored_chunks(self, monkeypatch, name) -> None:
+        """Preferred chunks are those of files with ``task_bytes=0``; without it they are merged."""
+        plain = suite.open_dataset
+        monkeypatch.setattr(suite, "open_dataset", lambda *path, **options: plain(*path, task_bytes=0, **options))
+        getattr(super(), f"test_{name}")()
+
+    test_preferred_chunks_is_present = None
+    test_preferred_chunks_are_disk_chunk_sizes = None
+    test_base_chunking_uses_disk_chunk_sizes = None
+
     def test_open_group(self) -> None:
         """A group that is not a string is a TypeError here, and a ValueError in xarray."""
         with pytest.raises(TypeError, match="not a path of a group"):

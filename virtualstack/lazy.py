@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import json
 import math
+import sys
 from collections.abc import Mapping
 from typing import Any, Literal, Self
 
@@ -100,6 +101,8 @@ class TaskChunks(dict[str, int | tuple[int, ...]]):
     @classmethod
     def from_array(cls, array: ManifestArray, dims: tuple[str, ...], limit: int, /) -> Self:
         """Merge stored chunks, along the last axis first, until a task decodes to about ``limit`` bytes."""
+        if (dask := sys.modules.get("dask")) is not None:  # chunks="auto" would cut what is larger
+            limit = min(limit, byte_count(str(dask.config.get("array.chunk-size", limit)), option="array.chunk-size"))
         is_packed = not _PACKING.isdisjoint(array.cf)
         size = (8 if is_packed else array.dtype.itemsize) * math.prod(axis.longest for axis in array.grid.axes)
         merged: dict[str, int | tuple[int, ...]] = {}
