@@ -51,6 +51,9 @@ class Clock:
     def time_ns(self) -> int:
         return int(self.now * 10**9)
 
+    def sleep(self, seconds: float) -> None:
+        self.now += seconds
+
 
 def set_clock(patch):
     clock = Clock()
