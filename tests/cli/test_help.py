@@ -113,7 +113,6 @@ ARGUMENTS = [
     "verify ",
     "relocate a.vstack ",
     "sample hourly ",
-    "allow ",
 ]
 
 

@@ -176,7 +176,6 @@ RUNS = {
     "readers": lambda run: run("readers"),
     "sample": lambda run: [run("sample"), run("sample", "monthly"), run("sample", "monthly", "--dry-run")],
     "config": lambda run: run("config", "s3://bucket/"),
-    "allow": lambda run: run("allow", "s3://bucket/"),
 }
 
 
