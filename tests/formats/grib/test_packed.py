@@ -106,9 +106,14 @@ def test_kerchunk_reads_the_references(packing, tmp_path):
 def test_coordinates_of_all_points_are_references_too(packing, tmp_path):
     data = edited(message({"shortName": "t"}), PROJECTION, values=np.arange(24.0))
     plain, path = packed(tmp_path / "a.grib2", data, packing)
-    vds = vs.open_virtual_dataset(path, inline_limit=64)
-    assert vds.longitude.variable._data.in_memory().entries["length"].tolist() == [[path.stat().st_size]]
+    vds = vs.open_virtual_dataset(path, inline_limit=64, loadable_variables=[])
+    for name in ("latitude", "longitude"):
+        assert vds[name].variable._data.in_memory().entries["length"].tolist() == [[path.stat().st_size]]
     xr.testing.assert_identical(vds.virtual.open().load(), cfgrib(plain))
+    by_default = vs.open_virtual_dataset(path, inline_limit=64)  # which loads these few points
+    for name in ("latitude", "longitude"):
+        np.testing.assert_array_equal(by_default[name].variable._data, cfgrib(plain)[name].values)
+    xr.testing.assert_identical(by_default.virtual.open().load(), cfgrib(plain))
 
 
 @pytest.mark.parametrize("packing", PACK)
