@@ -68,10 +68,13 @@ def test_tiles_form_a_mosaic(tmp_path):
 def test_scenes_that_scale_otherwise_do_not_join_silently(tmp_path):
     for n in range(2):
         gdal(GRAY.astype("i2"), scales=(0.5 + n,), offsets=(0.0,))(tmp_path / f"s{n}.tif")
+    names, along = str(tmp_path / "*.tif"), {"n": vs.FromName(r"s(\d)")}
     with pytest.raises(CombineError, match="scale_factor"):
-        vs.open_virtual_mfdataset(str(tmp_path / "*.tif"), new_dim={"n": vs.FromName(r"s(\d)")})
-    cube = vs.open_virtual_mfdataset(str(tmp_path / "*.tif"), new_dim={"n": vs.FromName(r"s(\d)")}, unpack=True)
-    np.testing.assert_allclose(cube.virtual.open()["band_data"][:, 0], [GRAY * 0.5, GRAY * 1.5])
+        vs.open_virtual_mfdataset(names, new_dim=along, unpack=False)
+    by_default = vs.open_virtual_mfdataset(names, new_dim=along)
+    assert "is packed differently in some files, and is unpacked" in by_default.virtual.report().to_string()
+    for cube in (by_default, vs.open_virtual_mfdataset(names, new_dim=along, unpack=True)):
+        np.testing.assert_allclose(cube.virtual.open()["band_data"][:, 0], [GRAY * 0.5, GRAY * 1.5])
 
 
 @pytest.mark.parametrize("scales", [(1.0, 3.0), (2.0, 2.0), (1.0, 1.0)])
