@@ -153,4 +153,4 @@ def test_every_command_that_opens_something_has_the_options():
     """Others only show what is on this machine."""
     names = {"storage", "endpoint", "anonymous", "profile"}
     without = {name for name, command in cli.commands.items() if not names <= {x.name for x in command.params}}
-    assert without == {"readers", "sample", "allow", "config", "completion"}
+    assert without == {"readers", "sample", "config", "completion"}

@@ -137,7 +137,7 @@ def url(secret):
 
 def test_the_remedy_of_the_message_works(url):
     """What the message names as ``allow=`` lets the references be read."""
-    with pytest.raises(ForbiddenLocationError, match=r"open it with allow=\[\"(file://.*/here/)\"\]") as caught:
+    with pytest.raises(ForbiddenLocationError, match=r"Open it with allow=\[\"(file://.*/here/)\"\]$") as caught:
         vs.open_virtual_dataset(url)
     allow = str(caught.value).partition('allow=["')[2].partition('"]')[0]
     assert vs.open_virtual_dataset(url, allow=allow)["x"].values.tobytes() == SECRET

@@ -322,7 +322,7 @@ def test_the_hdf5_library_opens_nothing_that_strangers_files_name(strangers, tmp
     def index(document):
         sources = document["segments"]["tail"][0]["sources"]
         sources["size"][sources["suffix"].index("000.nc")] = size
-        sources["mtime"] = [None, None]
+        sources["mtime"] = sources["digest"] = [None, None]
 
     with not_opened(secret):
         done = vs.Repository.open(strangers, allow=vs.Listed()).refresh()
