@@ -45,7 +45,7 @@ def test_no_other_module_uses_what_a_system_lacks():
 
 
 WINDOWS = """
-import concurrent.futures, multiprocessing.spawn, os, select, signal, subprocess, sys, tempfile, types
+import concurrent.futures, errno, multiprocessing.spawn, os, select, signal, subprocess, sys, tempfile, types
 import cftime, dask.array, h5netcdf, isal.isal_zlib, numcodecs, numpy as np, obstore, orjson, pandas, platformdirs
 import pyarrow.parquet, pycurl, rich.progress, xarray as xr, zarr  # nothing that others need is removed
 made = xr.Dataset({{"t": (("time", "x"), np.arange(12.0).reshape(3, 4))}}, coords={{"time": np.arange(3)}})
@@ -75,6 +75,14 @@ result = vs.scan(["a.nc"], executor="processes")
 assert not result.errors, result.errors
 from virtualstack.child.pool import run_in_child
 assert run_in_child("math:hypot", 3, 4) == 5
+assert not locked  # NTFS has hard links, and exFAT has none
+def no_links(*args, **options):
+    raise OSError(errno.EPERM, "no hard links")
+os.link = no_links
+vds.virtual.to_vstack("b.vstack")
+with xr.open_dataset("b.vstack", engine="virtualstack") as found:
+    xr.testing.assert_equal(found.load(), made)
+assert set(locked) == {{1}}, locked
 print("locked", len(locked))
 """
 

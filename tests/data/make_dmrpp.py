@@ -77,7 +77,7 @@ def _group_lines(
             yield f'<Dimension name={quoteattr(name)} size="{length}"/>'
     for name, array in group.arrays.items():
         try:
-            yield "\n".join(_variable_lines(name, array, file[array.name], scope))
+            yield "\n".join(_variable_lines(name, array, _dataset_in(file, path, array), scope))
         except NotDescribedError:
             left_out.add(f"{path}/{name}")
     yield from _attribute_lines(group.attributes)
@@ -89,6 +89,15 @@ def _group_lines(
         yield f"<Group name={quoteattr(name)}>"
         yield from _group_lines(child, f"{path}/{name}", file, scope, left_out)
         yield "</Group>"
+
+
+def _dataset_in(file: h5py.File, path: str, array: ManifestArray) -> h5py.Dataset:
+    """Give the dataset of an array of a group; one that an external link leads to is in no document of this file."""
+    is_here = str(array.name).rpartition("/")[0] == path
+    dataset = file[array.name] if is_here else None
+    if dataset is None or dataset.file.filename != file.filename:
+        raise NotDescribedError("an external link")
+    return dataset
 
 
 def _variable_lines(

@@ -324,13 +324,15 @@ def test_links_are_followed_once_and_recorded(tmp_path):
     """Every name of a dataset is an array; loops end, and links that lead nowhere are noted."""
     group = group_of(make("links", tmp_path))
     assert set(group.arrays) == {"x", "hard", "soft"}
-    assert set(group.groups) == {"group"}
+    assert {name: set(child.arrays) for name, child in group.groups.items()} == {"group": {"y"}, "out": {"z"}}
+    linked = group["out"].arrays["z"]
+    assert [x.url for x in linked.manifest.locations] == [absolute_url(tmp_path / "other.h5")]
+    np.testing.assert_array_equal(values_of(linked), A)
     assert {path: reason for path, (_, reason) in refusals(group).items()} == {
         "/soft": "another name of '/hard'",
         "/x": "another name of '/hard'",
         "/dangling": "a soft link to '/nowhere', which does not exist",
-        "/dangling_external": "a link to '/x of nowhere.h5', which is in another file",
-        "/out": "a link to '/there of other.h5', which is in another file",
+        "/dangling_external": "a link to '/x' of 'nowhere.h5', which is in another file: the file does not exist",
         "/through": "a link to '/out/z', which is in another file",
         "/group/root": "another name of '/'",
         "/group/itself": "another name of '/group'",
