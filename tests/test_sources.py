@@ -186,20 +186,29 @@ def test_a_source_that_changed_is_found(tmp_path, data):
 
 
 def test_a_source_written_again_with_the_same_size_is_found(tmp_path, data, expected):
-    """Other bytes of the same length are another version, for lazy values and for virtual datasets; a copy is not."""
+    """It is another version for lazy values and for virtual datasets, which have no digest; a copy is not.
+
+    A store has a digest, and tells other bytes of the same length from the same bytes with another time.
+    """
     path = tmp_path / "a.nc"
     path.write_bytes(data)
     vds = vs.open_virtual_dataset(path)
     lazy = vds.virtual.open()
     copy = vds.virtual.rename_locations({f"file://{path}": f"file://{tmp_path / 'source.nc'}"})
+    vds.virtual.to_vstack(tmp_path / "x.vstack")
     path.write_bytes(data)
     os.utime(path, (0, 0))
-    with pytest.raises(SourceChangedError, match=r"a\.nc.*time of modification"):
-        lazy.v.load()
-    with pytest.raises(SourceChangedError, match=r"a\.nc.*time of modification"):
-        vds.virtual.open().v.load()
+    modified = r"modified 1970-01-01 instead of \d{4}-\d\d-\d\d\. .*stale='warn'"
+    for opened_before in (lazy, vds.virtual.open()):
+        with pytest.raises(SourceChangedError, match=rf"a\.nc' changed after it was indexed: {modified}"):
+            opened_before.v.load()
+    xr.testing.assert_identical(xr.load_dataset(tmp_path / "x.vstack", engine="virtualstack"), expected)
     xr.testing.assert_identical(copy.virtual.open().load(), expected)
     xr.testing.assert_identical(vs.open_virtual_dataset(path).virtual.open().load(), expected)
+    path.write_bytes(data[:-1] + bytes([data[-1] ^ 1]))
+    os.utime(path, (9, 9))
+    with pytest.raises(SourceChangedError, match=rf"a\.nc' changed after it was indexed: other content, {modified}"):
+        xr.load_dataset(tmp_path / "x.vstack", engine="virtualstack")
 
 
 def test_damage_in_a_chunk_is_found_when_it_is_read(tmp_path, data):

@@ -14,7 +14,13 @@ from tests.data.stores import load as read
 from tests.servers import RangeServer
 from tests.vstack.archive import as_read, copy_with_other_times, days, join
 from tests.vstack.test_plain_reader import assert_reads_alike
-from virtualstack.errors import ForbiddenLocationError, SourceNotFoundError, StorageError, WriterError
+from virtualstack.errors import (
+    ForbiddenLocationError,
+    SourceChangedError,
+    SourceNotFoundError,
+    StorageError,
+    WriterError,
+)
 from virtualstack.vstack.format.names import snapshot_key
 
 
@@ -59,14 +65,22 @@ def test_an_archive_moves_to_s3_and_back(tmp_path, archive, s3_server):
 
 
 def test_what_came_back_is_what_was_indexed_there(tmp_path, archive):
-    """Where files are where they were indexed, their times count, though they were elsewhere meanwhile."""
+    """Where files are where they were indexed, their content counts, though they were elsewhere meanwhile."""
+    expected = as_read(archive)
     repository = vs.Repository.open(tmp_path / "x.vstack").relocate({tmp_path / "data": tmp_path / "new"})
     back = repository.relocate({tmp_path / "new": tmp_path / "data"})
     assert back.verify().is_good
     copy_with_other_times(tmp_path / "data", tmp_path / "new")
     shutil.rmtree(tmp_path / "data")
     copy_with_other_times(tmp_path / "new", tmp_path / "data")
-    assert {x.status for x in back.verify().problems} == {"changed"}
+    assert back.verify(sample=1.0).is_good
+    xr.testing.assert_identical(read(tmp_path / "x.vstack"), expected)
+    data = bytearray(archive[1].read_bytes())
+    data[-1] ^= 1
+    archive[1].write_bytes(data)
+    assert [(x.status, Path(x.url).name) for x in back.verify().problems] == [("changed", archive[1].name)]
+    with pytest.raises(SourceChangedError, match=rf"{archive[1].name}' changed after it was indexed: other content"):
+        read(tmp_path / "x.vstack")
     assert back.relocate({tmp_path / "data": tmp_path / "new"}).verify().is_good
 
 
