@@ -15,7 +15,7 @@ import virtualstack as vs
 from tests.latency_server import LatencyServer
 from tests.scanning.groups import assert_all_same, assert_same, make
 from tests.servers import RangeServer
-from virtualstack.errors import MalformedFileError, SourceNotFoundError, StorageError
+from virtualstack.errors import AccessDeniedError, MalformedFileError, SourceNotFoundError, StorageError
 from virtualstack.scanning import job
 from virtualstack.scanning.job import is_transient, retry, with_retries
 from virtualstack.storage import Storage
@@ -65,7 +65,7 @@ BAD = {
     "f020.h5": "SourceNotFoundError",
     "f030.h5": "StorageError",
     "f040.h5": "StorageError",
-    "f050.h5": "StorageError",
+    "f050.h5": "AccessDeniedError",
 }
 
 
@@ -132,11 +132,26 @@ def test_a_short_answer_is_repeated_by_the_scan(folder):
         assert len(vs.scan([server.url("f001.h5")])) == 1
 
 
-@pytest.mark.parametrize(("fault", "error"), [(404, SourceNotFoundError), (403, StorageError), (401, StorageError)])
+PARTS_OF_STORES = [
+    "/.zmetadata",
+    "/.vstack/zarr.json",
+    "/repo",
+    "/refs/branch.main/ref.json",
+    "/zarr.json",
+    "/.zgroup",
+    "/.zarray",
+]
+
+
+@pytest.mark.parametrize(
+    ("fault", "error"), [(404, SourceNotFoundError), (403, AccessDeniedError), (401, AccessDeniedError)]
+)
 def test_what_stays_so_is_asked_once(folder, fault, error):
-    with RangeServer(folder, fault=lambda path: fault) as server, pytest.raises(error):
+    """And each part by which a folder of that name would be known: servers also deny access to what does not exist."""
+    with RangeServer(folder, fault=lambda path: fault) as server, pytest.raises(error, match=r"f001\.h5'") as caught:
         vs.scan([server.url("f001.h5")])
-    assert server.n_requests == (3 if fault == 404 else 1)  # it looks for a folder of that name, too
+    assert type(caught.value) is error
+    assert sorted(path for _, path, *_ in server.log) == sorted(f"/f001.h5{part}" for part in ["", *PARTS_OF_STORES])
 
 
 def test_a_damaged_file_is_asked_for_once(folder):
