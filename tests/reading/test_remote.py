@@ -6,7 +6,13 @@ import pytest
 
 import virtualstack as vs
 from tests.servers import RangeServer
-from virtualstack.errors import ChunkDecodeError, SourceChangedError, SourceNotFoundError, StorageError
+from virtualstack.errors import (
+    AccessDeniedError,
+    ChunkDecodeError,
+    SourceChangedError,
+    SourceNotFoundError,
+    StorageError,
+)
 from virtualstack.reading import read_array
 
 
@@ -37,14 +43,21 @@ def cut(server, raw):
 
 def written_again(server, raw):
     server.files["a.h5"] = raw[:-1] + bytes([raw[-1] ^ 1])
+    server.modified += 1
+
+
+def written_at_once(server, raw):
+    """Write it again within the second of ``Last-Modified``, as a replica with another etag would look."""
+    server.files["a.h5"] = raw[:-1] + bytes([raw[-1] ^ 1])
 
 
 FAILURES = {
     gone: SourceNotFoundError,
-    forbidden: StorageError,
+    forbidden: AccessDeniedError,
     cut: StorageError,
     shorter: SourceChangedError,
     written_again: SourceChangedError,
+    written_at_once: SourceChangedError,
 }
 
 
@@ -77,6 +90,18 @@ def test_what_failed_is_not_asked_for_again(stored, failure, key):
         with pytest.raises(FAILURES[failure]):
             read_array(group.arrays["v"], key)
         assert server.n_requests == 1
+
+
+@pytest.mark.parametrize("key", [slice(None), (13, 5)], ids=["all", "one cell"])
+def test_an_etag_alone_is_asked_for_again(stored, key):
+    """Replicas behind one name would answer with several; the values are requested once."""
+    with RangeServer({"a.h5": stored}) as server:
+        (group,) = vs.scan([server.url("a.h5")])
+        written_at_once(server, stored)
+        server.reset()
+        with pytest.raises(SourceChangedError, match=r"its ETag is \w+ instead of \w+"):
+            read_array(group.arrays["v"], key)
+        assert server.requests == {"GET": 1, "HEAD": 8}
 
 
 @pytest.mark.parametrize("key", [slice(None), (13, 5)], ids=["all", "one cell"])
