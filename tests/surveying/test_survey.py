@@ -72,6 +72,15 @@ def names(urls):
 # -- eras -----------------------------------------------------------------------------------------------------
 
 
+def test_storage_that_changes_in_each_file_makes_eras(tmp_path):
+    """Packing does not: each file may have its own range of values."""
+    changes = ({}, {"shuffle": False}, {"chunk": 2})
+    assert vs.survey(series(tmp_path, 3, changes.__getitem__)).eras["files"].tolist() == [1, 1, 1]
+    found = vs.survey(series(tmp_path, 3, lambda i: {"attrs": {"scale_factor": 0.5 + i}}))
+    assert found.eras["files"].tolist() == [3]
+    assert "packing of 'tas': 3 values" in str(found)
+
+
 def test_files_that_are_alike_are_one_era(tmp_path):
     """With first and last value as xarray decodes them."""
     files = series(tmp_path, 6)

@@ -180,8 +180,9 @@ class _Comparison(FileSequence):
     def survey(self, failures: pd.DataFrame) -> Survey:
         facts = collect_facts(self.groups, self.dim)
         is_structure = np.array([name in STRUCTURE for _, name in facts.keys], np.bool_)
+        is_packing = np.array([name == "packing" for _, name in facts.keys], np.bool_)
         series = [
-            _Series(name, files, find_periods(facts.codes[files], is_structure))
+            _Series(name, files, find_periods(facts.codes[files], is_structure, is_packing))
             for name, members in _split(self.groups, self.dim).items()
             for files in [np.array(self._ordered(members), np.intp)]
         ]

@@ -313,7 +313,9 @@ class Periods:
     typical: NDArray[np.int32]
 
 
-def find_periods(codes: NDArray[np.int32], is_structure: NDArray[np.bool_], /) -> Periods:
+def find_periods(
+    codes: NDArray[np.int32], is_structure: NDArray[np.bool_], is_packing: NDArray[np.bool_] | None = None, /
+) -> Periods:
     """Divide files into eras.
 
     Parameters
@@ -322,11 +324,15 @@ def find_periods(codes: NDArray[np.int32], is_structure: NDArray[np.bool_], /) -
         Numbers of values, with shape ``(files, columns)``. Files are in their order, and there is at least one.
     is_structure
         If true, the column makes eras; shape ``(columns,)``.
+    is_packing
+        If true, the column makes no eras where each file has another value than the one before; shape ``(columns,)``.
     """
     codes = _filled(codes)
     n = len(codes)
     n_changes = np.count_nonzero(codes[1:] != codes[:-1], axis=0)
-    varies = (n_changes > max(8, n // 5)) | ((n_changes == n - 1) & (n > 2))  # another value in each file
+    varies = n_changes > max(8, n // 5)
+    if is_packing is not None:
+        varies |= is_packing & (n_changes == n - 1) & (n > 2)
     used = codes[:, is_structure & ~varies]
     kinds: dict[bytes, int] = {}  # by whole rows, which may have 10^4 columns and more
     kind = np.array([kinds.setdefault(row.tobytes(), len(kinds)) for row in used], np.intp)
