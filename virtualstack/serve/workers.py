@@ -80,7 +80,8 @@ def run(
             opened.pop(name, None)
     if not opened:
         raise next(iter(refused.values()))
-    options = {**options, **{each: {x: options[each][x] for x in opened if x in options[each]} for each in _BY_NAME}}
+    served = {each: {x: y for x, y in options.get(each, {}).items() if x not in refused} for each in _BY_NAME}
+    options = {**options, **served}
     application = _app(options)
     for name, made in application.state.cubes.items():
         opened[name].verified = made.verified
