@@ -42,7 +42,9 @@ def archive(tmp_path):
     later.assign_coords(time=later["time"] + 90).to_netcdf(paths[3])
     vs.Repository.create(tmp_path / "cube.vstack", cube(paths[:3]), message="three months")
     paths[1].unlink()
+    paths[2].write_bytes(paths[2].read_bytes().replace(b"part 2", b"part X"))  # the title, with the same size
     os.utime(paths[2], (1, 1))
+    os.utime(paths[0], (1, 1))  # touched, and not changed
     verify(tmp_path / "cube.vstack", tmp_path / "verified.json", "--sample", "100%")
     return paths
 
