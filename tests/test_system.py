@@ -103,24 +103,6 @@ def test_nothing_that_windows_lacks_is_needed(tmp_path):
     assert int(done.stdout.split()[-1]) > 0
 
 
-@pytest.mark.parametrize("is_windows", [False, True])
-def test_a_locked_file_is_replaced(is_windows, tmp_path, monkeypatch):
-    """On Windows, where no open file can be replaced, it is written in place."""
-    path = tmp_path / "places"
-    path.write_bytes(b"first\nsecond\n")
-    number = path.stat().st_ino
-    descriptor = os.open(path, system.LOCK_FLAGS | os.O_APPEND, 0o600)
-    try:
-        system.lock(descriptor)
-        monkeypatch.setattr(system, "IS_WINDOWS", is_windows)
-        system.replace_locked(descriptor, str(path), b"second\n")
-    finally:
-        os.close(descriptor)
-    assert path.read_bytes() == b"second\n"
-    assert (path.stat().st_ino == number) == is_windows
-    assert [x.name for x in tmp_path.iterdir()] == ["places"]
-
-
 def test_a_read_at_an_offset_needs_no_pread(tmp_path):
     """Threads share the position of a descriptor, and do not disturb each other."""
     from concurrent.futures import ThreadPoolExecutor

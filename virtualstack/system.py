@@ -27,9 +27,7 @@ __all__ = [
     "end_process_after",
     "hold_interrupts",
     "in_forked_children",
-    "is_foreign",
     "is_running",
-    "is_writable_by_others",
     "limit_memory",
     "lock",
     "lock_for_reading",
@@ -38,7 +36,6 @@ __all__ = [
     "pause_time_limit",
     "pread",
     "read_into",
-    "replace_locked",
     "ring_after",
     "sync_folder",
     "url_path",
@@ -137,28 +134,6 @@ def _lock_byte(descriptor: int) -> None:
         os.lseek(descriptor, where, os.SEEK_SET)
 
 
-def replace_locked(descriptor: int, path: str, data: bytes) -> None:
-    """Replace a file that this process has open to append to it, and has locked.
-
-    Readers see the old or the new file. Windows replaces no file that is open, so that there they may see a part of it.
-    """
-    if IS_WINDOWS:
-        os.ftruncate(descriptor, 0)
-        while data:
-            data = data[os.write(descriptor, data) :]
-        return
-    folder, name = os.path.split(path)
-    temporary = os.path.join(folder, f".{name}-{os.getpid()}")
-    with open(temporary, "wb", opener=lambda x, flags: os.open(x, flags, 0o600)) as file:
-        file.write(data)
-    os.replace(temporary, path)  # noqa: PTH105 - pathlib takes 10 ms to import
-
-
-def is_foreign(status: os.stat_result) -> bool:
-    """Return whether a file belongs to another account, except root. Windows does not tell: False."""
-    return hasattr(os, "geteuid") and status.st_uid not in (os.geteuid(), 0)
-
-
 def is_running(pid: int) -> bool:
     """Return whether a process runs; on Windows, which cannot be asked so, always true."""
     if not IS_WINDOWS:  # there, signal 0 would end the process
@@ -169,11 +144,6 @@ def is_running(pid: int) -> bool:
         except PermissionError:
             pass
     return True
-
-
-def is_writable_by_others(status: os.stat_result) -> bool:
-    """Return whether the mode of a file lets other accounts write to it. Windows has no such mode: False."""
-    return not IS_WINDOWS and bool(status.st_mode & 0o022)
 
 
 def sync_folder(path: str | os.PathLike[str]) -> None:
