@@ -113,7 +113,7 @@ def test_labels_that_do_not_ascend_are_refused(tmp_path, url, first):
         (lambda x: x.drop_vars("rain"), r"has variable 'rain' and .* does not: join='outer'"),
         (lambda x: x.assign(snow=x["t"]), r"has variable 'snow' and .* does not: join='outer'"),
         (lambda x: x.assign(mask=x["mask"] + 1), "variable 'mask' does not have the dimension .* differs"),
-        (lambda x: x.isel(time=0), r"has no dimension 'time' to append.*expand_dims"),
+        (lambda x: x.isel(time=0, drop=True), r"has no dimension 'time' to append.*expand_dims"),
         (lambda x: x.assign(rain=x["rain"].isel(lat=0)), "'rain' has dimensions"),
     ],
 )
@@ -125,6 +125,16 @@ def test_what_does_not_fit_is_refused(tmp_path, url, first, change, match):
     with pytest.raises(CombineError, match=match):
         append(url, virtual(path))
     assert objects(url) == before
+
+
+def test_a_scene_with_a_scalar_time_is_appended(tmp_path, url, first):
+    """Its variables get the dimension, but those that the store has without it."""
+    made = dataset([9], seed=1)
+    append(url, virtual(write(tmp_path / "1.nc", made.isel(time=0))))
+    check(url, joined(first, xr.load_dataset(write(tmp_path / "2.nc", made))))
+    changed = made.assign(mask=made["mask"] + 1).assign_coords(time=made["time"] + np.timedelta64(1, "D"))
+    with pytest.raises(CombineError, match=r"variable 'mask' does not have the dimension .* differs"):
+        append(url, virtual(write(tmp_path / "3.nc", changed.isel(time=0))))
 
 
 def test_other_packing_is_refused(tmp_path, url, first):

@@ -504,11 +504,19 @@ def test_labels_that_are_no_list_are_refused(tmp_path, url, first, labels):
         opened(url).update((), dim="time", labels=labels)
 
 
-@pytest.mark.parametrize("dim", [["time"], None, 3, "tme"])
+@pytest.mark.parametrize("dim", [["time"], 3, "tme"])
 def test_a_dimension_that_is_no_name_is_refused(tmp_path, url, first, dim):
     """Be it of one that is there."""
     with pytest.raises(CombineError, match=rf"has no coordinate {re.escape(repr(dim))}, whose labels"):
         opened(url).update((), dim=dim)
+
+
+def test_the_dimension_is_that_of_the_store(tmp_path, url, first):
+    """Unless it is named."""
+    days = values(url)["time"].values
+    more = days[-1] + np.array([3, 5], "m8[D]")
+    opened(url).update((), labels=more)
+    assert values(url)["time"].values.tolist() == np.concatenate([days, more]).astype(days.dtype).tolist()
 
 
 def test_options_that_are_no_mapping_are_refused(tmp_path, url, first):

@@ -27,12 +27,15 @@ __all__ = ["Addition", "appended", "growing_dimension"]
 def growing_dimension(stored: ManifestGroup, /) -> str:
     """Return the dimension along which a store was built, and which new files continue.
 
+    A store of one dimension has no other.
+
     Raises
     ------
     CombineError
         The store has none.
     """
-    dim = main_dimension([declared_facts(stored)])
+    dims = {x for _, node in stored.walk() for array in node.arrays.values() for x in array.dimension_names or ()}
+    dim = dims.pop() if len(dims) == 1 else main_dimension([declared_facts(stored)])
     if dim is None:
         raise CombineError(
             f"which dimension '{stored.url}' grows along is not known. Name it with dim=",
@@ -99,7 +102,7 @@ def _appended(
     loaded = set(names)
     old = load_part(stored, fitting.storage, loaded)
     new = load_part(group, fitting.storage, loaded | group.loaded | {dim})
-    new = planned(new, 0, make_plan([facts_of(new)], dims=old.sizes), fitting.rules)
+    new = planned(new, 0, make_plan([facts_of(new)], dims=old.sizes), fitting.rules, old.variables)
     if dim in old.sizes and dim not in new.sizes:
         raise CombineError(
             f"{new.called} has no dimension '{dim}' to append along; it has {sorted(new.sizes)}. Add the "

@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 from collections.abc import Callable, Mapping, Sequence, Set
 from datetime import UTC, date, datetime
+from types import MappingProxyType
 from typing import Any
 
 import numpy as np
@@ -163,10 +164,13 @@ def _refusal(dim: str, part: Part, message: str) -> CombineError:
     return CombineError(message, variable=dim, property="labels", left_url=part.source)
 
 
-def with_new_dim(part: Part, dim: str, label: Any, rules: Rules, /) -> Part:
+def with_new_dim(
+    part: Part, dim: str, label: Any, rules: Rules, /, like: Mapping[str, xr.Variable] = MappingProxyType({})
+) -> Part:
     """Return a part whose data variables, and coordinates named by rules, have a new dimension of one element in front.
 
-    A coordinate of its name without a dimension becomes its coordinate.
+    A coordinate of its name without a dimension becomes its coordinate. Variables that ``like`` has without the
+    dimension stay.
 
     Raises
     ------
@@ -189,7 +193,7 @@ def with_new_dim(part: Part, dim: str, label: Any, rules: Rules, /) -> Part:
     if own is not None:
         changed = {dim: xr.Variable((dim,), np.asarray([label], own.dtype), own.attrs, own.encoding)}
     for name, variable in part.variables.items():
-        if name == dim:
+        if name == dim or (name in like and dim not in like[name].dims):
             continue
         if name not in part.coordinates or (rules.expands_coordinate(name) and name not in part.indexes):
             array = virtual_array(variable)

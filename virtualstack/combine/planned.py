@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
+from types import MappingProxyType
 from typing import Any
 
 import numpy as np
@@ -178,8 +179,10 @@ def _corners(variable: xr.Variable, storage: Storage) -> Any:
     return values[np.ix_(rows, columns)]
 
 
-def planned(part: Part, i: int, plan: Plan, rules: Rules, /) -> Part:
-    """Return a part of file `i` as the plan says."""
+def planned(
+    part: Part, i: int, plan: Plan, rules: Rules, /, like: Mapping[str, xr.Variable] = MappingProxyType({})
+) -> Part:
+    """Return a part of file `i` as the plan says; variables that ``like`` has without a new dimension do not get it."""
     for dim, its in plan.along.items():
         if i in its and dim in part.sizes and dim not in part.indexes:
             labels = its[i]
@@ -199,7 +202,7 @@ def planned(part: Part, i: int, plan: Plan, rules: Rules, /) -> Part:
     if part.variables.keys() - part.coordinates:
         for dim in reversed([*plan.new]):
             if plan.labels[dim][i] is not None:
-                part = with_new_dim(part, dim, plan.labels[dim][i], rules)
+                part = with_new_dim(part, dim, plan.labels[dim][i], rules, like)
     return part
 
 
