@@ -135,8 +135,14 @@ def in_options(text: str, options: Iterable[Option], /) -> str:
 
 def worded(message: object) -> str:
     """Return a message in the words of the running command, in three lines unless ``--verbose`` asks for all of it."""
-    text = in_options(str(message), getattr(message, "options", ()))
-    return in_command_words(text, SETTINGS.command, most=None if SETTINGS.level > 0 else MAX_CHARACTERS)
+    options = [x for x in getattr(message, "options", ()) if x.argument in str(message)]
+    text = in_options(str(message), options)
+    text = in_command_words(text, SETTINGS.command, most=None if SETTINGS.level > 0 else MAX_CHARACTERS)
+    named = {word for option in options for word in option.command.split() if word.startswith("--") and word in text}
+    own = {name for parameter in (SETTINGS.command.params if SETTINGS.command else ()) for name in parameter.opts}
+    if SETTINGS.command is None or not (lacking := " and ".join(sorted(named - own))):
+        return text
+    return f"{text} (this command has no {lacking}; 'virtualstack build' has)"
 
 
 def worded_lines(text: object) -> str:
