@@ -98,7 +98,7 @@ def test_uneven_lengths_are_refused_before_anything_is_written(tmp_path, target)
         (lambda x: x.isel(time=slice(None, None, -1)), "do not ascend"),
         (lambda x: x.assign_coords(time=x.time - np.timedelta64(99, "D")), "start at"),
         (lambda x: x.assign(more=x.mask), "more"),
-        (lambda x: x.isel(time=0), "time"),
+        (lambda x: x.isel(time=0, drop=True), "has no dimension 'time'"),
         (lambda x: x.rename(time="when"), "when|time"),
         (lambda x: x, "scale_factor"),  # numbers that mean something else
     ],
@@ -115,6 +115,16 @@ def test_what_does_not_fit(tmp_path, target, change, message):
     with pytest.raises(CombineError, match=message):
         part.virtual.to_kerchunk(target, append_dim="time")
     assert files(tmp_path / "out") == before
+
+
+def test_a_scene_with_a_scalar_time_is_appended(tmp_path, target):
+    """The time becomes the dimension of what has it in the references."""
+    virtual(write(tmp_path / "0.nc", dataset(range(2)))).virtual.to_kerchunk(target)
+    made = dataset([2], seed=1)
+    part = virtual(write(tmp_path / "1.nc", made.isel(time=0)))
+    part.virtual.to_kerchunk(target, append_dim="time", rewrite=1.0)
+    wanted = [xr.load_dataset(path) for path in (tmp_path / "0.nc", write(tmp_path / "2.nc", made))]
+    check(target, joined(*wanted))
 
 
 def test_record_files_stay(tmp_path, monkeypatch):
