@@ -149,11 +149,11 @@ def _new(tried: Try, options: Options) -> Iterator[Options]:
 
 
 def _shown(name: str | tuple[str, ...], value: Any) -> str:
-    """Return an option as it is typed; percentages depend on the version of a compressor."""
+    """Return an option as it is typed; budgets depend on the version of a compressor."""
     if name == JOIN:
         return f"{JOIN}(..., {', '.join(_shown(*x) for x in value.items())})"
     text = shlex.join(name) if isinstance(name, tuple) else f"{name}={value!r}"
-    return re.sub(r"\d+%", "N%", text).replace(", format=None", "")
+    return re.sub(r"\d+(%|MB)", r"N\1", text).replace(", format=None", "")
 
 
 def nested(name: str, items: Sequence[Any]) -> list[Any]:
@@ -419,9 +419,9 @@ def written(page: str) -> str:
 
 
 if __name__ == "__main__":
-    from virtualstack.loading import pyproj_before_eccodes
+    from virtualstack.loading import before_eccodes
 
-    pyproj_before_eccodes()
+    before_eccodes("pyproj", "rasterio")
     from tests.archives.usual import make
 
     with tempfile.TemporaryDirectory() as scratch:

@@ -160,7 +160,7 @@ def test_a_budget_for_a_part_does_not_do_where_all_must_be_encoded():
     second = refusal(array, advertised(first))
     assert re.search(
         r"'v' has 2 of 10 chunks .* cannot be stored as numcodecs.astype: other values would be read back; allow "
-        r"rewrite='\d+%' to re-encode 10 of 10 chunks .* or write a vstack",
+        r"rewrite='\d+B' to re-encode 10 of 10 chunks .* or write a vstack",
         second,
     )
     back = written(array, advertised(second))
@@ -374,6 +374,17 @@ def test_the_refusal_counts_what_would_be_written(odd):
     with pytest.raises(WriterError, match=r"takes about 192 bytes, more than the 191 allowed: allow rewrite='23%'"):
         written(array, Budget(nbytes=191))
     assert n_inline(written(array, Budget(nbytes=192))) == 3
+
+
+def test_no_budget_is_more_than_all_stored_bytes():
+    """Chunks that must all be encoded, larger than they are stored: bytes are named, and do."""
+    rising = [stored(np.arange(4000.0) + i, (4000,), f"all{i}", codecs=(ZLIB,)) for i in range(2)]
+    array, values = joined(*rising)
+    array, values = array[::2], values[::2]
+    message = refusal(array, None)
+    assert re.search(r"allow rewrite='\d+B', which copies the values\. Or write a vstack", message)
+    assert "%'" not in message
+    np.testing.assert_array_equal(read_array(written(array, advertised(message)), ()), values)
 
 
 def test_chunks_that_compress_worse_than_others_are_counted_as_they_are_stored():

@@ -118,10 +118,13 @@ class RewritePlan:
         return len(self.cells) * math.prod(self.chunks)
 
     def part(self, nbytes: int, /) -> str:
-        """Return bytes as text for a budget, rounded up: a part of the stored bytes, ``"0.3%"``, if there are any."""
-        percent = 100 * nbytes / self.stored if self.stored else 0.0
-        if not percent:
-            return f"{nbytes} B"
+        """Return bytes as text for a budget, rounded up: ``"0.3%"`` of the stored bytes, if they are fewer."""
+        if not 0 < nbytes <= 0.99 * self.stored:
+            return f"{nbytes}B" if nbytes < 10**6 else f"{-(-nbytes // 10**6)}MB"
+        return self._percent(nbytes)
+
+    def _percent(self, nbytes: int) -> str:
+        percent = 100 * nbytes / self.stored
         unit = 10.0 ** (math.floor(math.log10(percent)) - 1)
         return f"{math.ceil(percent / unit * (1 - 1e-12)) * unit:.10g}%"
 
@@ -141,7 +144,8 @@ class RewritePlan:
 
     def remedy(self) -> str:
         """Return which budget suffices, and which is sure to suffice if the values may not fit."""
-        said = f"allow rewrite='{self.budget()}'"
+        budget = self.budget()
+        said = f"allow rewrite='{budget}'" + ("" if budget.endswith("%") else ", which copies the values")
         if self.is_sure:
             return said
         said += ", if the packing or dtype of the other chunks can store their values"
@@ -149,7 +153,7 @@ class RewritePlan:
         return said if anew is None else f"{said}, else rewrite='{anew.budget()}' to re-encode {anew}"
 
     def __str__(self) -> str:
-        part = f"{self.part(self.nbytes)} of " if self.stored else ""
+        part = f"{self._percent(self.nbytes)} of " if self.stored and self.nbytes else ""
         return (
             f"{len(self.cells):,} of {self.n_chunks:,} chunks (about {self.nbytes:,} bytes, {part}{self.stored:,} "
             "stored ones)"
