@@ -1,5 +1,6 @@
 """Codecs that other packages register: values as theirs, or refused, and never more memory than is expected."""
 
+import resource
 import struct
 import sys
 import zlib
@@ -10,7 +11,6 @@ import pytest
 from tests.data.make_grib import edited
 from tests.data.processes import run_python
 from virtualstack.codecs.codec import Codec
-from virtualstack.codecs.jpegxl_frames import check_frames
 from virtualstack.codecs.limits import image_size, lerc_size, png_without_texts
 from virtualstack.codecs.pipeline import CodecError, decode
 from virtualstack.errors import UnsupportedFeatureError
@@ -245,14 +245,10 @@ def test_a_jpeg2000_header_in_another_box():
     at = large.index(b"jp2c") - 4
     fake = small[small.index(b"\xff\x4f\xff\x51") :]
     raw = large[:at] + struct.pack(">I4s", len(fake) + 8, b"free") + fake + large[at:]
-    with pytest.raises(CodecError, match="has 512 x 512"):
+    with pytest.raises(CodecError, match="the image has 262144 bytes; at most 64 are expected"):
         decode(raw, (made("jpeg2k"),), np.dtype("u1"), (8, 8))
     assert decode(raw, (made("jpeg2k"),), np.dtype("u1"), (512, 512)).shape == (512, 512)
     start = large.index(b"\xff\x4f\xff\x51")
-    tiles = bytearray(large)
-    tiles[start + 24 : start + 32] = struct.pack(">II", 2, 2)  # the size of tiles
-    with pytest.raises(CodecError, match="65536 tiles of a few points"):
-        decode(bytes(tiles), (made("jpeg2k"),), np.dtype("u1"), (512, 512))
     for cut in range(0, start + 42, 5):
         with pytest.raises(CodecError):
             decode(large[:cut], (made("jpeg2k"),), np.dtype("u1"), (512, 512))
@@ -362,72 +358,21 @@ def codestream(side, tile, samples, exponents=b"", *, offset=(0, 0), tile_offset
     return b"\xff\x4f" + head + b"\xff\x90" + struct.pack(">HHIBB", 10, 0, 14, 0, 1) + b"\xff\x93\xff\xd9"
 
 
-def test_a_jpeg2000_image_in_small_pieces():
-    """Tiles of many samples, and precincts, take kilobytes each."""
-    for raw, shape in (
+@pytest.mark.parametrize(
+    ("raw", "shape"),
+    [
         (codestream(32, 1, 1024), (32, 32, 1024)),
+        (codestream(1 << 13, 1, 1), (1 << 13, 1 << 13)),
         (codestream(1024, 1024, 1, b"\x11" * 6), (1024, 1024)),
-        (codestream(1024, 1024, 1, b"\x11"), (1024, 1024)),
-    ):
-        with pytest.raises(CodecError, match="of a few points"):
-            decode(raw, (made("jpeg2k"),), np.dtype("u1"), shape)
-    assert image_size("jpeg2k", codestream(1024, 1024, 1, b"\x77" * 6)) == (1024, 1024, 1)
-
-
-@pytest.mark.parametrize(
-    ("samples", "side", "tile", "more"),
-    [
-        (1, (128, 128), (1, 1), {}),  # as many pieces as there may be, of any size
-        (2, (128, 64), (1, 1), {}),
-        (1, (132, 133), (1, 1), {"offset": (4, 5), "tile_offset": (4, 5)}),
-        (1, (129 * 64, 128 * 64), (64, 64), {}),  # more, of just enough points each
-        (1, (1016, 1016), (1016, 1016), {"exponents": b"\x33"}),
-        (1, (2032, 508), (2032, 508), {"exponents": b"\x24"}),
-        (1, (508, 1016), (2000, 2000), {"exponents": b"\x31\x33"}),
-        (1, (100, 871), (1, 871), {"exponents": b"\x31"}),
-        (1, (871, 100), (871, 1), {"exponents": b"\x13"}),
+        (codestream(1024, 1024, 1, b"\x00" * 6), (1024, 1024)),
     ],
 )
-def test_a_jpeg2000_image_in_just_enough_pieces(samples, side, tile, more):
-    """ITU T.800, A.5.1: the image is what remains of its sides after its offset."""
-    left, top = more.get("offset", (0, 0))
-    assert image_size("jpeg2k", codestream(side, tile, samples, **more)) == (side[1] - top, side[0] - left, samples)
-
-
-@pytest.mark.parametrize(
-    ("samples", "side", "tile", "more"),
-    [
-        (1, (129, 128), (1, 1), {}),
-        (2, (129, 64), (1, 1), {}),
-        (1, (133, 133), (1, 1), {"offset": (4, 5), "tile_offset": (4, 5)}),
-        (1, (200, 133), (1, 1), {"offset": (100, 5), "tile_offset": (4, 5)}),
-        (1, (129 * 64 - 1, 128 * 64), (64, 64), {}),
-        (1, (1024, 1024), (1024, 1024), {"exponents": b"\x33"}),
-        (1, (2048, 512), (2048, 512), {"exponents": b"\x24"}),
-        (1, (512, 2048), (512, 2048), {"exponents": b"\x42"}),
-        (1, (512, 1016), (2000, 2000), {"exponents": b"\x31\x33"}),
-        (1, (100, 872), (1, 872), {"exponents": b"\x31"}),
-        (1, (872, 100), (872, 1), {"exponents": b"\x13"}),
-        (1, (1024, 1024), (1024, 1024), {"exponents": b"\x22\x33"}),
-        (257, (64, 64), (64, 64), {"exponents": b"\x33"}),
-    ],
-)
-def test_a_jpeg2000_image_in_a_few_pieces_too_many(samples, side, tile, more):
-    """Sizes beyond those of the test above."""
-    with pytest.raises(CodecError, match="of a few points"):
-        image_size("jpeg2k", codestream(side, tile, samples, **more))
-
-
-@pytest.mark.parametrize("samples", [256, 257])
-def test_precincts_of_one_component_of_a_jpeg2000_image(samples):
-    """ITU T.800, A.6.2: the number of the component takes two bytes if there are more than 256."""
-    raw = codestream(1024, 1024, samples)
-    numbers = bytes(1 if samples < 257 else 2) + bytes([1, 0, 0, 0, 0, 1])
-    marker = b"\xff\x53" + struct.pack(">H", 2 + len(numbers) + 1) + numbers
-    at = raw.index(b"\xff\x5c")
-    assert image_size("jpeg2k", raw[:at] + marker + b"\x77" + raw[at:]) == (1024, 1024, samples)
-    with pytest.raises(CodecError, match="precincts of a few points"):
-        image_size("jpeg2k", raw[:at] + marker + b"\x22" + raw[at:])
+def test_a_jpeg2000_image_in_small_pieces(raw, shape):
+    """Tiles of many samples, and precincts, take kilobytes each: in the memory of another process."""
+    before = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
+    with pytest.raises(CodecError):
+        decode(raw, (made("jpeg2k"),), np.dtype("u1"), shape)
+    assert resource.getrusage(resource.RUSAGE_SELF).ru_maxrss - before < 1 << 18  # in KiB
 
 
 SIZED = np.random.default_rng(2).integers(0, 250, (300, 500, 3), dtype="u1")
@@ -443,15 +388,13 @@ OPAQUE = np.dstack([SIZED, np.arange(500, dtype="u1") * np.ones((300, 1), "u1")]
         ("png", registry.imagecodecs.png_encode(SIZED), 4),
         ("jpeg", registry.imagecodecs.jpeg8_encode(SIZED), 3),
         ("jpeg", registry.imagecodecs.jpeg8_encode(SIZED[..., 0].copy()), 1),
-        ("jpeg2k", registry.imagecodecs.jpeg2k_encode(SIZED, codecformat="jp2"), 3),
-        ("jpeg2k", registry.imagecodecs.jpeg2k_encode(SIZED, codecformat="j2k"), 3),
     ],
 )
 def test_images_have_the_size_that_they_were_encoded_with(name, raw, samples):
     """Rows and columns exactly; some formats do not tell the number of samples."""
     assert image_size(name, bytes(raw)) == (300, 500, samples)
     for n in (0, 8, 20):
-        with pytest.raises(CodecError, match=r"its header is missing|no marker|no frame header|ends in its header"):
+        with pytest.raises(CodecError, match=r"its header is missing|no marker|no frame header"):
             image_size(name, bytes(raw[:n]))
 
 
@@ -496,20 +439,11 @@ def test_markers_of_jpeg_before_its_frame():
         assert image_size("jpeg", raw[: at + 1] + bytes([kind]) + raw[at + 2 :]) == (300, 500, 3)
 
 
-def test_boxes_and_fill_bytes_before_an_image():
-    """ITU T.81, B.1.1.2: any number of bytes 255 may stand before a marker; boxes of JPEG 2000 may have 64 bits."""
+def test_fill_bytes_before_an_image():
+    """ITU T.81, B.1.1.2: any number of bytes 255 may stand before a marker."""
     raw = bytes(registry.imagecodecs.jpeg8_encode(SIZED))
     for n in (1, 2, 3):
         assert image_size("jpeg", raw[:2] + n * b"\xff" + raw[2:]) == (300, 500, 3)
-    stream = bytes(registry.imagecodecs.jpeg2k_encode(SIZED, codecformat="j2k"))
-    box = struct.pack(">I4sQ", 1, b"free", 20) + b"abcd"
-    for head in (box, struct.pack(">I4s", 12, b"free") + b"abcd" + box):
-        for last in (struct.pack(">I4s", 0, b"jp2c"), struct.pack(">I4sQ", 1, b"jp2c", 16 + len(stream))):
-            assert image_size("jpeg2k", head + last + stream) == (300, 500, 3)
-    with pytest.raises(CodecError, match="its header is missing"):
-        image_size("jpeg2k", struct.pack(">I4s", 7, b"free") + stream)
-    with pytest.raises(CodecError, match="ends in its header"):
-        image_size("jpeg2k", stream[:41])
 
 
 @pytest.mark.parametrize(
@@ -558,17 +492,17 @@ def jpegxl(values, **more):
 
 
 def test_a_jpegxl_frame_that_is_larger_than_its_image():
-    """All of it is decoded, for seconds, though a corner is seen."""
+    """Though a corner is seen, all of it is decoded, in another process."""
     raw = jpegxl(np.zeros((64, 64), "u1"))
     bits = "".join(f"{byte:08b}"[::-1] for byte in raw)
     assert bits[69:70] == "0"  # no crop
-    number = "01" + f"{12000 - 2304:014b}"[::-1]
+    number = "11" + f"{(1 << 29) - 18688:030b}"[::-1]
     crop = "1" + 2 * ("00" + 8 * "0") + 2 * number
     bits = bits[:69] + crop + bits[70:] + 8 * "0"
     stored = bytes(int(bits[i : i + 8][::-1], 2) for i in range(0, len(bits) // 8 * 8, 8))
     tiff = Codec.from_config("virtualstack.tiff", compression=50002, shape=[64, 64, 1])
     for codec in (made("jpegxl"), tiff):
-        with pytest.raises(CodecError, match="a frame of 12000 x 12000 x 1 samples"):
+        with pytest.raises(CodecError):
             decode(stored, (codec,), np.dtype("u1"), (64, 64))
 
 
@@ -586,9 +520,9 @@ def test_a_jpegxl_image_is_a_chunk_with_or_without_axes_of_one_element(image, sh
     np.testing.assert_array_equal(found, values.reshape(shape))
 
 
-@pytest.mark.parametrize(("shape", "reason"), [((72,), "an image has rows and columns"), ((9, 8), None)])
-def test_a_jpegxl_image_of_another_shape(shape, reason):
-    with pytest.raises(CodecError, match=reason):
+@pytest.mark.parametrize("shape", [(72,), (9, 8), (4, 18), (2, 4, 9)])
+def test_a_jpegxl_image_of_another_shape(shape):
+    with pytest.raises(CodecError, match="the image has the shape"):
         decode(jpegxl(np.zeros((8, 9), "u1")), (made("jpegxl"),), np.dtype("u1"), shape)
 
 
@@ -597,12 +531,12 @@ def test_a_jpegxl_of_many_frames():
     values = np.arange(400 * 4096, dtype="u4").astype("u1").reshape(400, 64, 64)
     for raw in (jpegxl(values), jpegxl(values, usecontainer=True)):
         np.testing.assert_array_equal(decode(raw, (made("jpegxl"),), values.dtype, values.shape), values)
-        with pytest.raises(CodecError, match="far more samples in its frames than expected"):
+        with pytest.raises(CodecError, match="the image has 1638400 bytes; at most 4096 are expected"):
             decode(raw, (made("jpegxl"),), np.dtype("u1"), (64, 64))
 
 
 def test_jpegxl_images_of_every_kind():
-    """Their frames are found, whatever they were written with, patches and filters among them."""
+    """Whatever they were written with, patches and filters among them."""
     ramp = np.linspace(0, 1, 300 * 200).reshape(300, 200)
     ramp[:20, :20] = 0
     for dtype in ("u1", "u2", "f4"):
@@ -610,7 +544,6 @@ def test_jpegxl_images_of_every_kind():
         for values in (one, np.dstack([one] * 3), np.dstack([one] * 4), np.stack([one] * 3)):
             for more in ({}, {"level": 90}, {"level": 20}, {"level": 80, "effort": 7}, {"usecontainer": True}):
                 raw = jpegxl(values, lossless="level" not in more, **more)
-                check_frames(raw, values.size)
                 found = decode(raw, (made("jpegxl"),), values.dtype, values.shape)
                 if "level" not in more:
                     np.testing.assert_array_equal(found, values)

@@ -62,7 +62,7 @@ def test_jpeg_xr_images_that_make_jxrlib_crash_are_damaged():
     options = {"compression": 34934, "photometric": 1}
     np.testing.assert_array_equal(decoded(bytes(data), (64, 64, 1), **options)[..., 0], values)
     data[145] = 37
-    with pytest.raises(CodecError, match=r"jxrlib, which was to decode it, crashed"):
+    with pytest.raises(CodecError, match="its decoder crashed"):
         decoded(bytes(data), (64, 64, 1), **options)
 
 
@@ -85,7 +85,7 @@ def test_a_strip_may_have_4096_rows_more():
     five = np.dstack([PIXELS, NUMBERS, NUMBERS])
     raw = imagecodecs.jpeg2k_encode(five, level=0)
     np.testing.assert_array_equal(decoded(raw, five.shape, compression=34712), five)
-    with pytest.raises(CodecError, match="says that it has 5 samples; 4 are expected"):
+    with pytest.raises(CodecError, match=r"samples \(16, 24, 5\); \(16, 24, 4\) are expected"):
         decoded(raw, (16, 24, 4), compression=34712)
 
 
@@ -258,7 +258,7 @@ def test_lerc_says_how_much_it_holds():
         (
             imagecodecs.jpeg2k_encode(np.zeros((16, 24, 5), "u1")),
             {"compression": 34712},
-            "says that it has 5 samples; 1 are expected",
+            r"samples \(16, 24, 5\); \(16, 24, 1\) are expected",
         ),
         (
             imagecodecs.png_encode(np.zeros((16, 25), "u1")),

@@ -32,10 +32,7 @@ _GRACE_SECONDS = 2
 """Seconds that a child has to end itself at its limit of elapsed time; a child that is stopped (SIGSTOP) cannot."""
 
 _MAX_CHILDREN = 8
-"""Children that work at the same time; threads that need another child wait."""
-
-_MAX_IDLE = 2
-"""Idle children that are kept for later use."""
+"""Children that work at the same time; threads that need another child wait. Idle children are kept for later use."""
 
 _START = """
 import sys, types
@@ -395,13 +392,8 @@ class _Pool:
             child.n_users -= 1
             if child.n_users or child.is_dead:
                 return
-            is_kept = len(self._idle) < _MAX_IDLE
-            if is_kept:
-                self._idle.append(child)
-        if is_kept:
-            self.leave(child)
-        else:
-            child.end()
+            self._idle.append(child)
+        self.leave(child)
 
     def leave(self, child: _Child) -> None:
         """Let another child work instead of one that has ended, or that is idle."""

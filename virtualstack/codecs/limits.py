@@ -4,13 +4,14 @@ The codecs in the registry of numcodecs are of four kinds. They were measured wi
 and room for 4 KiB:
 
 - streams that imagecodecs decodes into memory that virtualstack provides, and not beyond its end;
-- images, whose header is checked before decoding, or which imagecodecs compares with the memory provided;
+- images, whose header is checked before decoding, or which a child process of limited memory and time decodes;
 - codecs whose output is at most a few bytes for each input byte, such as differences;
 - codecs whose output is as large as their bytes or settings ask for. They are not decoded, except kerchunk's, which are
   checked first.
 
-Headers of images are parsed here for two reasons. imagecodecs makes the array of an image as large as its header says.
-libjpeg, OpenJPEG and libspng take time or memory for scans, tiles and texts that none of their settings bounds.
+Headers of JPEG, PNG, WebP and LERC images are parsed here, because imagecodecs makes the array of an image as large as
+its header says. libjpeg and libspng take time or memory for scans and texts that none of their settings bounds. Too
+much of an image of JPEG 2000 or JPEG XL takes memory: tiles, precincts and hidden frames. A child process decodes them.
 
 A package that is not listed here is trusted: the user has installed it for its codecs.
 """
@@ -20,28 +21,31 @@ from __future__ import annotations
 import ast
 import importlib
 import math
-import re
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Mapping
 from struct import unpack_from
 from typing import Any
 
 import numpy as np
+from numpy.typing import NDArray
 
+from virtualstack.child.pool import ChildDiedError, run_in_child
 from virtualstack.codecs.aec import aec_block_bytes, check_aec, szip_settings
 from virtualstack.codecs.codec import BytesDecoder, BytesLike, CodecError, check_size, raw_bytes, shortened
-from virtualstack.codecs.jpegxl_frames import check_frames
 from virtualstack.errors import UnsupportedFeatureError
 
-__all__ = ["bounded_plugin", "check_bounded", "image_size", "lerc_size", "pcodec", "png_without_texts"]
+__all__ = [
+    "bounded_plugin",
+    "check_bounded",
+    "decode_in_child",
+    "image_size",
+    "lerc_size",
+    "pcodec",
+    "png_without_texts",
+]
 
 _MARKERS_NOT_FRAMES = frozenset({0xC4, 0xC8, 0xCC})
 _MAX_SCANS = 100
 """Maximum number of scans of a JPEG image: libjpeg processes the whole image for each. Writers use about 10."""
-_MAX_TILES = 16_384
-"""Tiles, counted once for each sample, that an image of any size may have."""
-_MIN_POINTS_PER_TILE = 4096
-_MIN_POINTS_PER_PRECINCT = 64
-_CODING_STYLE_MARKERS = re.compile(rb"\xff[\x52\x53]")
 _MARKERS_WITHOUT_LENGTH = frozenset({0x01, *range(0xD0, 0xD9)})
 
 
@@ -60,8 +64,6 @@ def image_size(name: str, data: bytes, /) -> tuple[int, int, int] | None:
             return _png(data)
         case "webp":
             return _webp(data)
-        case "jpeg2k":
-            return _jpeg2000(data)
     return None
 
 
@@ -138,65 +140,6 @@ def _webp(data: bytes) -> tuple[int, int, int]:
     return int.from_bytes(data[27:30], "little") + 1, columns, 4
 
 
-def _jpeg2000(data: bytes) -> tuple[int, int, int]:
-    """Find the SIZ marker (ITU T.800, A.5.1), in a codestream or in the boxes of a file."""
-    at = 0
-    while data[at : at + 4] != b"\xff\x4f\xff\x51":  # otherwise boxes, ITU T.800, I.4
-        length, kind = unpack_from(">I4s", data, at) if at + 8 <= len(data) else (0, b"")
-        header = 8
-        if length == 1 and at + 16 <= len(data):
-            (length,), header = unpack_from(">Q", data, at + 8), 16
-        if kind == b"jp2c":
-            length = header
-        if length < header:
-            raise CodecError("there is no JPEG 2000 codestream: its header is missing")
-        at += length
-    if at + 42 > len(data):
-        raise CodecError("the JPEG 2000 codestream ends in its header")
-    columns, rows, left, top, width, height, tiles_left, tiles_top = unpack_from(">8I", data, at + 8)
-    (samples,) = unpack_from(">H", data, at + 40)
-    n_tiles = -((columns - tiles_left) // -max(width, 1)) * -((rows - tiles_top) // -max(height, 1))
-    size = (rows - top) * (columns - left) * samples
-    if n_tiles * samples > _MAX_TILES and size < n_tiles * samples * _MIN_POINTS_PER_TILE:
-        raise CodecError(
-            f"the JPEG 2000 codestream has {n_tiles} tiles of a few points in {samples} samples, which take kilobytes "
-            "each"
-        )
-    for levels, exponents in _precincts(data[at:], samples):
-        n = sum(
-            _pieces(rows - top, height, levels - i, exponent >> 4)
-            * _pieces(columns - left, width, levels - i, exponent & 15)
-            for i, exponent in enumerate(exponents)
-        )
-        if n * samples > _MAX_TILES and size < n * samples * _MIN_POINTS_PER_PRECINCT:
-            raise CodecError(f"the JPEG 2000 codestream has {n} precincts of a few points, which take kilobytes each")
-    return rows - top, columns - left, samples
-
-
-def _precincts(stream: bytes, samples: int) -> Iterator[tuple[int, bytes]]:
-    """Yield levels and exponents of precincts of all coding styles (ITU T.800, A.6.1 and A.6.2), also of tiles.
-
-    Bytes of a tile that only look like a coding style are yielded, too. This happens once in about 2^40 bytes.
-    """
-    for found in _CODING_STYLE_MARKERS.finditer(stream):
-        at = found.end()
-        is_default = stream[at - 1] == 0x52
-        flags = at + (2 if is_default else 3 if samples < 257 else 4)
-        levels = flags + (5 if is_default else 1)
-        if levels >= len(stream) or not stream[flags] & 1:
-            continue
-        n = stream[levels] + 1
-        (length,) = unpack_from(">H", stream, at)
-        if length == levels + 5 + n - at:
-            yield n - 1, stream[levels + 5 : levels + 5 + n]
-
-
-def _pieces(length: int, tile: int, level: int, exponent: int) -> int:
-    """Count the pieces of length 2^exponent that an axis has at a level; each tile begins a new piece."""
-    n_tiles = -(length // -max(tile, 1))
-    return n_tiles + (length >> min(level, 32) >> exponent)
-
-
 def lerc_size(head: bytes, /) -> tuple[int, int, int]:
     """Read rows, columns and interleaved samples of the first band of a LERC frame.
 
@@ -228,17 +171,16 @@ _DECODED_INTO_MEMORY = frozenset(
     )
 )  # fmt: skip
 """Codecs that decode into given memory and stop at its end."""
-_SHAPE_COMPARED = frozenset(f"{_IMAGECODECS}{name}" for name in ("jpegxl",))
-"""Codecs that compare the shape of the given array before they decode. Frames must be checked by the caller."""
+_IN_CHILD = frozenset(f"{_IMAGECODECS}{name}" for name in ("jpeg2k", "jpegxl"))
+"""Codecs of images that a child process decodes."""
 _UNSOUND = {
     f"{_IMAGECODECS}jpegls": "CharLS 2.4 may never end",
     f"{_IMAGECODECS}jpegxr": "jxrlib may write beyond its memory",
 }
 _IMAGES = {
     f"{_IMAGECODECS}{name}": kind
-    for name, kind in {"jpeg": "jpeg", "jpeg2k": "jpeg2k", "lerc": "lerc", "png": "png",
-                       "spng": "png", "webp": "webp"}.items()
-}  # fmt: skip
+    for name, kind in {"jpeg": "jpeg", "lerc": "lerc", "png": "png", "spng": "png", "webp": "webp"}.items()
+}
 _SMALL_OUTPUT = frozenset(
     f"{_IMAGECODECS}{name}"
     for name in (
@@ -287,8 +229,8 @@ def bounded_plugin(
             if name in _SETTINGS:
                 _SETTINGS[name](options)
             return _into(name, decoder, aec_block_bytes(options) if name == _AEC else 1)
-        if name in _SHAPE_COMPARED:
-            return _compared(decoder, dtype, shape)
+        if name in _IN_CHILD:
+            return _of_shape(decoder, shape)
         check = _make_check(name, decoder, options)
     except (LookupError, ValueError, TypeError, SyntaxError, RecursionError, MemoryError) as error:
         raise UnsupportedFeatureError(
@@ -366,22 +308,40 @@ def _into(name: str, decoder: Any, padding: int) -> BytesDecoder:
     return decode
 
 
-def _compared(decoder: Any, dtype: np.dtype[Any], shape: tuple[int, ...]) -> BytesDecoder:
-    kept = [n for n in shape if n > 1]
-    shapes = dict.fromkeys((tuple(kept), shape[-2:], shape[-3:], shape[-3:-1]))
-    fitting = [found for found in shapes if len(found) > 1 and math.prod(found) == math.prod(shape)]
-
+def _of_shape(decoder: Any, shape: tuple[int, ...]) -> BytesDecoder:
     def decode(raw: BytesLike, size: int | None, limit: int, /) -> BytesLike:
-        check_frames(bytes(raw), limit)
-        for n, found in enumerate(fitting, start=1):
-            try:
-                return raw_bytes(decoder.decode(raw_bytes(raw), out=np.empty(found, dtype.newbyteorder("="))))
-            except ValueError:  # another shape
-                if n == len(fitting):
-                    raise
-        raise CodecError(f"an image has rows and columns; a chunk of {shape} is expected")
+        image = decode_in_child(decoder.decode, bytes(raw), limit)
+        if [n for n in image.shape if n > 1] != [n for n in shape if n > 1]:
+            raise CodecError(f"the image has the shape {image.shape}; a chunk of {shape} is expected")
+        return raw_bytes(image)
 
     return decode
+
+
+def decode_in_child(decoder: Callable[[bytes], Any], data: bytes, most: int, /) -> NDArray[Any]:
+    """Decode an image in a child process, which limits memory and time, and may crash.
+
+    Parameters
+    ----------
+    decoder
+        Function that decodes an image; it is pickled.
+    data
+        The image.
+    most
+        Largest number of bytes of decoded samples.
+
+    Raises
+    ------
+    CodecError
+        The image has more samples, or its decoder crashes, or takes too much memory or time.
+    """
+    try:
+        found: NDArray[Any] = run_in_child("virtualstack.codecs.images:decode", decoder, data, most)
+    except (ChildDiedError, MemoryError) as error:
+        raise CodecError(
+            f"the image is damaged or too large: its decoder {error or 'needs too much memory'}"
+        ) from error
+    return found
 
 
 def _image(kind: str, head: bytes) -> _Check:

@@ -13,10 +13,8 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from virtualstack.child.pool import ChildDiedError, run_in_child
 from virtualstack.codecs.codec import BytesLike, CodecError
-from virtualstack.codecs.jpegxl_frames import check_frames
-from virtualstack.codecs.limits import image_size, lerc_size
+from virtualstack.codecs.limits import decode_in_child, image_size, lerc_size
 from virtualstack.codecs.tiff.settings import BY_STREAM, COMPRESSIONS, TIFF, Settings
 from virtualstack.errors import MissingDependencyError, UnsupportedFeatureError
 
@@ -59,6 +57,9 @@ type TiffDecoder = Callable[[BytesLike], NDArray[Any]]
 _CCITT = {2: "ccittrle_decode", 3: "ccittfax3_decode", 4: "ccittfax4_decode"}
 _JPEG = frozenset({7, 33007, 34892})
 _LERC, _WEBP = 34887, 50001
+_IN_CHILD = frozenset({"jpeg2k", "jpegxl", "jpegxr"})
+"""Formats whose library crashes on damaged images, or takes memory that no header bounds."""
+_MIN_SAMPLES = 4  # samples that any image may have: some formats do not store their number
 _MAX_LZMA_BYTES = 1 << 30
 _RGB = 2  # tag 262
 _NAMED = {8: "CIELAB", 9: "ICCLAB", 10: "ITULAB"}
@@ -240,8 +241,6 @@ def _image_decoder(settings: Settings, shape: tuple[int, ...]) -> TiffDecoder:
             found = np.asarray(found).view(np.uint8)
         else:
             _check_size(image_size(name, data), name, shape)
-            if name == "jpegxl":
-                check_frames(data, math.prod(shape))
             found = _image(library, settings, name, data, shape, tables)
         if found.dtype == np.uint8 and dtype == np.int8:  # JPEG and other formats have no signed samples
             found = found.view(dtype)
@@ -268,44 +267,25 @@ def _image(
         return np.asarray(library.jpeg_decode(data, tables=tables, colorspace=color, outcolorspace=out_color))
     if settings.compression == _WEBP and shape[2] == 4:  # all-opaque tiles may have no alpha
         return np.asarray(library.webp_decode(data, hasalpha=True))
-    if name == "jpegxr":
-        return _jpegxr(data)
-    if name == "jpegxl":
-        return _into(library.jpegxl_decode, data, _native(settings), shape, settings.edge)
-    return np.asarray(getattr(library, f"{name}_decode")(data))
+    decode = getattr(library, f"{name}_decode")
+    if name in _IN_CHILD:
+        rows, columns, samples = shape
+        n_bytes = _most_points(rows, columns) * max(samples, _MIN_SAMPLES) * _native(settings).itemsize
+        return decode_in_child(decode, data, n_bytes)
+    return np.asarray(decode(data))
 
 
-def _jpegxr(data: bytes) -> NDArray[Any]:
-    """Decode in a child process, as jxrlib crashes on some damaged images."""
-    try:
-        return np.asarray(run_in_child("imagecodecs:jpegxr_decode", data))
-    except ChildDiedError as error:
-        raise CodecError(f"the JPEG XR image is damaged: jxrlib, which was to decode it, {error}") from error
-
-
-def _into(
-    decode: Callable[..., Any], data: bytes, dtype: np.dtype[Any], shape: tuple[int, ...], edge: tuple[int, int] | None
-) -> NDArray[Any]:
-    """Decode into memory of the expected size: the size of a stream is known only after decoding."""
-    rows, columns, samples = shape
-    last_rows, last_columns = edge or (rows, columns)
-    sizes = dict.fromkeys([(rows, columns), (last_rows, columns), (rows, last_columns), (last_rows, last_columns)])
-    for n, (height, width) in enumerate(sizes, start=1):
-        out = np.empty((height, width, samples) if samples > 1 else (height, width), dtype)
-        try:
-            return np.asarray(decode(data, out=out))
-        except ValueError:
-            if n == len(sizes):
-                raise
-    raise CodecError("there is no image")
+def _most_points(rows: int, columns: int) -> int:
+    """Return how many points an image for a strip or tile may have: a strip may have a few more rows."""
+    return 2 * rows * columns + 4096 * columns
 
 
 def _check_size(found: tuple[int, int, int] | None, name: str, shape: tuple[int, ...]) -> None:
-    """Raise an error for images with more rows and columns than a chunk; a strip may have a few more rows."""
+    """Raise an error for images with more rows and columns than a chunk."""
     rows, columns, samples = shape
-    if found is not None and found[2] > max(samples, 4):  # some formats do not store it
+    if found is not None and found[2] > max(samples, _MIN_SAMPLES):
         raise CodecError(f"the {name} image says that it has {found[2]} samples; {samples} are expected")
-    if found is not None and (found[1] > columns or found[0] * found[1] > 2 * rows * columns + 4096 * columns):
+    if found is not None and (found[1] > columns or found[0] * found[1] > _most_points(rows, columns)):
         raise CodecError(f"the {name} image says that it has {found[:2]} rows and columns; {shape[:2]} are expected")
 
 
