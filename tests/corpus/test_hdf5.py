@@ -5,8 +5,7 @@ from pathlib import Path
 import pytest
 
 from tests.corpus.report import CORPUS, corpus_files, judge
-from tests.formats.groups import group_of
-from virtualstack.readers import HDF5
+from tests.formats.groups import CHECKED, group_of
 
 pytestmark = pytest.mark.skipif(not corpus_files(), reason=f"no corpus at {CORPUS}")
 
@@ -35,5 +34,4 @@ def test_every_dataset_is_equal_or_refused_by_name(path):
 @pytest.mark.parametrize("path", corpus_files(), ids=lambda path: path.name)
 def test_the_parsers_and_the_library_agree(path):
     """On every name, attribute, shape, fill value and chunk."""
-    reader = HDF5(metadata="check")
-    group_of(path, reader)
+    group_of(path, CHECKED)

@@ -7,6 +7,7 @@ from os import PathLike
 import numpy as np
 import xarray as xr
 
+from tests.formats.hdf5.agreement import Checked
 from virtualstack.formats.base import Reader
 from virtualstack.location import absolute_url
 from virtualstack.manifests import ManifestArray, ManifestGroup
@@ -15,7 +16,7 @@ from virtualstack.reading import read_array
 from virtualstack.storage import Storage
 
 STORAGE = Storage.from_option(None)
-CHECKED = HDF5(metadata="check")
+CHECKED = Checked()
 """Compares what our parsers make of a file with what the HDF5 library does."""
 
 

@@ -337,10 +337,10 @@ def decode_in_child(decoder: Callable[[bytes], Any], data: bytes, most: int, /) 
     """
     try:
         found: NDArray[Any] = run_in_child("virtualstack.codecs.images:decode", decoder, data, most)
-    except (ChildDiedError, MemoryError) as error:
-        raise CodecError(
-            f"the image is damaged or too large: its decoder {error or 'needs too much memory'}"
-        ) from error
+    except ChildDiedError as error:
+        raise CodecError(f"the image is damaged or too large: its decoder {error}") from error
+    except MemoryError as error:
+        raise CodecError("the image is damaged or too large: its decoder takes too much memory") from error
     return found
 
 

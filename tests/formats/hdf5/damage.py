@@ -29,8 +29,8 @@ import numpy as np
 from tests.corpus.report import corpus_files
 from tests.data.make_hdf5 import BUILDERS, make
 from tests.formats.groups import group_of, values_of
+from tests.formats.hdf5.agreement import differences
 from virtualstack.errors import VirtualStackError
-from virtualstack.formats.hdf5.reader import differences
 from virtualstack.manifests import FIRST, ManifestGroup, Refusal
 from virtualstack.readers import HDF5
 from virtualstack.testing.readers import arrays_by_path

@@ -48,7 +48,7 @@ LISTS = {
 }
 
 
-@pytest.mark.parametrize("metadata", ["auto", "own", "library", "check"])
+@pytest.mark.parametrize("metadata", ["auto", "own", "library"])
 @pytest.mark.parametrize("form", LISTS)
 def test_lists_of_dimension_scales_of_any_form_do_not_crash(form, metadata, tmp_path):
     """The library trusts the type and shape of DIMENSION_LIST, and takes any bytes for pointers."""
@@ -75,7 +75,7 @@ CLASSES = {
 }
 
 
-@pytest.mark.parametrize("metadata", ["auto", "library", "check"])
+@pytest.mark.parametrize("metadata", ["auto", "library"])
 @pytest.mark.parametrize("form", CLASSES)
 def test_what_is_a_dimension_scale_does_not_crash(form, metadata, tmp_path):
     """H5DSis_scale reads all elements of CLASS into the memory of one; where there is one, it is the oracle."""

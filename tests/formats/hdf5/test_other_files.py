@@ -73,7 +73,7 @@ def test_no_other_file_is_opened(tmp_path, secret, kind, metadata):
     assert opened == []
 
 
-@pytest.mark.parametrize("metadata", ["auto", "library", "check"])
+@pytest.mark.parametrize("metadata", ["auto", "library"])
 def test_external_links_show_what_netcdf4_shows(metadata, tmp_path):
     """Variables and groups of other files, with values, attributes and dimensions."""
     with netCDF4.Dataset(tmp_path / "b.nc", "w") as file:

@@ -7,8 +7,8 @@ import numpy as np
 import pytest
 
 from tests.amount import ALL
+from tests.formats.hdf5.agreement import differences
 from tests.formats.hdf5.damage import in_a_process
-from virtualstack.formats.hdf5.reader import differences
 from virtualstack.manifests import ManifestGroup
 
 N_FLIPS = [5, pytest.param(60 if ALL else 15, marks=pytest.mark.apart)]

@@ -20,9 +20,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import closing, contextmanager
 from dataclasses import dataclass, replace
 from functools import cache
-from typing import Any, ClassVar, Literal
-
-import numpy as np
+from typing import ClassVar, Literal
 
 from virtualstack.child.errors import LibraryError
 from virtualstack.child.pool import ChildDiedError
@@ -48,69 +46,7 @@ from virtualstack.manifests import CF_KEYS, ManifestArray, ManifestGroup, Refusa
 from virtualstack.sizes import byte_count
 from virtualstack.storage import LocalSource, Source, Storage
 
-__all__ = ["HDF5", "differences"]
-
-
-def differences(own: ManifestGroup, library: ManifestGroup, /, path: str = "") -> Iterator[str]:
-    """Yield each difference between two groups: names, dimensions, attributes, dtypes, fill values, and chunks.
-
-    The order of attributes is not compared: if the file does not track it, the library sorts them in its own way.
-    Failures of the library alone are not compared either: attributes that it could not read, and arrays that are INLINE
-    because it could not list their chunks.
-    """
-    here = path or "/"
-    for what in ("arrays", "groups"):
-        a, b = list(getattr(own, what)), list(getattr(library, what))
-        if a != b:
-            alone = f"{sorted(set(a) - set(b))} alone, and by the library {sorted(set(b) - set(a))} alone"
-            yield f"'{here}' has the {what} {alone if set(a) != set(b) else 'in another order'}"
-    for what in ("dimensions", "unlimited"):
-        if getattr(own, what) != getattr(library, what):
-            yield f"'{here}' has the {what} {getattr(own, what)}, and by the library {getattr(library, what)}"
-    odd = _odd(library) - _odd(own)
-    yield from _attributes(own.attributes, library.attributes, here, odd)
-    extra = _odd(own) - _odd(library)
-    if extra:
-        yield f"of '{here}' there are notes on {sorted(extra)}, and none by the library"
-    for name in own.arrays.keys() & library.arrays.keys():
-        if f"{path}/{name}" not in odd:
-            yield from _attributes(own.arrays[name].attributes, library.arrays[name].attributes, f"{path}/{name}", odd)
-            yield from _arrays(own.arrays[name], library.arrays[name], f"{path}/{name}")
-    for name in own.groups.keys() & library.groups.keys():
-        yield from differences(own.groups[name], library.groups[name], f"{path}/{name}")
-
-
-def _odd(group: ManifestGroup) -> set[str]:
-    """Return the paths that were refused, left out or inlined, without reasons, which the library words differently."""
-    return {x.path for x in group.refusals}
-
-
-def _arrays(own: ManifestArray, library: ManifestArray, path: str) -> Iterator[str]:
-    for what in ("dimension_names", "dtype", "shape"):
-        if getattr(own, what) != getattr(library, what):
-            yield f"'{path}' has the {what} {getattr(own, what)}, and by the library {getattr(library, what)}"
-            return
-    if not bool((own == library).all()):
-        yield f"the chunks of '{path}' are not where the library says"
-    a, b = own.in_memory().fill, library.in_memory().fill
-    if a != b:
-        yield f"'{path}' has the fill value {a.value!r}, and by the library {b.value!r}"
-
-
-def _attributes(own: Mapping[str, Any], library: Mapping[str, Any], path: str, odd: set[str]) -> Iterator[str]:
-    for name in own.keys() | library.keys():
-        if f"{path}@{name}" in odd and name not in library:
-            continue
-        if name not in own or name not in library or not _is_same(own[name], library[name]):
-            yield f"'{path}@{name}' is {own.get(name)!r}, and by the library {library.get(name)!r}"
-
-
-def _is_same(a: Any, b: Any) -> bool:
-    if type(a) is not type(b):
-        return False
-    if isinstance(a, np.ndarray | np.generic):
-        return bool(a.dtype == b.dtype and a.shape == b.shape and a.tobytes() == b.tobytes())
-    return bool(a == b)
+__all__ = ["HDF5"]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -133,8 +69,7 @@ class HDF5:
     metadata
         How the metadata are read. ``"auto"``: parsers of virtualstack, and the HDF5 library for parts that the parsers
         do not know. ``"own"``: these parsers alone; unknown parts are refused. ``"library"``: the HDF5 library alone,
-        which is slower. ``"check"``: both, and differences raise an error. The HDF5 library runs in a child process,
-        because damaged files may crash it.
+        which is slower. The HDF5 library runs in a child process, because damaged files may crash it.
     eos_dimensions
         If true, the StructMetadata of HDF-EOS5 names the dimensions of datasets without dimension scales. netCDF-C
         ignores it, and numbers the dimensions: ``phony_dim_0``.
@@ -152,14 +87,14 @@ class HDF5:
     name: ClassVar[str] = "hdf5"
 
     contiguous_chunk_size: int | str | None = None
-    metadata: Literal["auto", "own", "library", "check"] = "auto"
+    metadata: Literal["auto", "own", "library"] = "auto"
     eos_dimensions: bool = True
 
     def __post_init__(self) -> None:
         if self._chunk_size() == 0:
             raise ValueError("contiguous_chunk_size=0 is not a size of a chunk; None leaves contiguous values in one")
-        if self.metadata not in ("auto", "own", "library", "check"):
-            raise ValueError(f"metadata={self.metadata!r}; it is 'auto', 'own', 'library' or 'check'")
+        if self.metadata not in ("auto", "own", "library"):
+            raise ValueError(f"metadata={self.metadata!r}; it is 'auto', 'own' or 'library'")
 
     def _chunk_size(self) -> int | None:
         size = self.contiguous_chunk_size
@@ -177,8 +112,6 @@ class HDF5:
         StorageError
             The bytes could not be read.
         """
-        if self.metadata == "check":
-            return self._checked(url, storage, options)
         return self._read(url, storage, options, follows=True)
 
     def _read(self, url: str, storage: Storage, options: ReadOptions, *, follows: bool) -> ManifestGroup:
@@ -252,19 +185,6 @@ class HDF5:
             is_eos = self.eos_dimensions and EOS_INFORMATION in tree.groups
             dims = resolve_dimensions(tree, eos_axis_names(tree, metadata, library) if is_eos else {})
             return _group(tree, dims, context, options, {}, ExternalLinks(source.location.url, read_linked))
-
-    def _checked(self, url: str, storage: Storage, options: ReadOptions) -> ManifestGroup:
-        """Read a file with the parsers and with the library, and compare the results."""
-        own, library = (replace(self, metadata=x).read(url, storage, options) for x in ("auto", "library"))
-        found = list(differences(own, library))
-        if found:
-            more = f", and {len(found) - 5} more differences" if len(found) > 5 else ""
-            raise MalformedFileError(
-                f"'{url}' is read differently by the HDF5 library: {'; '.join(found[:5])}{more}. Read it with "
-                "reader=HDF5(metadata='library'), and report it with the file",
-                url=url,
-            )
-        return own
 
     def _views(self, source: Source, storage: Storage) -> tuple[MetadataSource, Library]:
         url = source.location.url
