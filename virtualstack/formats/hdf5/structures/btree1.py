@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import struct
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from operator import lt
 from typing import NamedTuple
 
@@ -14,13 +14,11 @@ from virtualstack.formats.hdf5.structures.chunk_table import ChunkSpace, ChunkTa
 from virtualstack.formats.hdf5.structures.requests import (
     SLICE_BYTES,
     Blocks,
-    OutsideError,
     Parse,
     Span,
     StructureError,
     check,
     check_places,
-    read_column,
     read_in_rounds,
     read_span,
     unsigned,
@@ -31,7 +29,7 @@ __all__ = ["read_btree1"]
 
 _CHUNKS = 1  # the type of a tree
 _LEVEL_AT, _COUNT_AT = 5, 6  # offsets in a node of its level and of its number of entries
-_FEW_NODES = 8  # up to this number of chunks or nodes, Python's numbers are faster than arrays
+_FEW_NODES = 8  # up to this number of nodes, Python's numbers are faster than arrays
 _NODES = "nodes of a B-tree"
 _NO_PLACE = "a key of a B-tree of chunks is not where a chunk begins"
 _LEAF, _ABOVE_LEAVES = b"TREE" + bytes([_CHUNKS, 0]), b"TREE" + bytes([_CHUNKS, 1])
@@ -57,11 +55,9 @@ def read_btree1(space: ChunkSpace, address: int, k: int) -> Parse[ChunkTable]:
     nodes = _Nodes(space, k)
     root = yield from read_span(address, nodes.size)
     level, count = root[_LEVEL_AT], unsigned(root, _COUNT_AT, 2)
-    if level == 0 and count <= _FEW_NODES:
-        return nodes.few_chunks(root)
-    if level == 0 and not nodes.entry % 8:
+    if level == 0:
         return nodes.some_chunks([root])
-    if level == 1 and count <= _FEW_NODES and count * nodes.size <= SLICE_BYTES and not nodes.entry % 8:
+    if level == 1 and count <= _FEW_NODES and count * nodes.size <= SLICE_BYTES:
         children, keys = nodes.few_children(root)
         check_places([Blocks(np.array([address, *children]), nodes.size)], space.end, _NODES)
         return nodes.some_chunks((yield [Span(child, nodes.size) for child in children]), keys)
@@ -175,9 +171,10 @@ class _Nodes:
         """Return the addresses of the nodes below some nodes, and the keys beside them."""
         entries, counts = self._entries(raw, level)
         check(int(counts.min()) > 0, "a node of a B-tree that is not a leaf has no entries")
-        for _ in self._places(entries):
-            pass  # the iteration checks the keys
-        left = self._keys(entries)
+        numbers = self._numbers(entries)
+        left = numbers[:, 1:-1]
+        self._check_places(left)
+        check(not left[:, -1].any(), "a chunk begins in the middle of an element")
         ends = np.cumsum(counts)
         right = np.empty_like(left)
         right[:-1] = left[1:]
@@ -187,7 +184,7 @@ class _Nodes:
         if bounds is not None:
             _check_order(bounds.left, left[ends - counts], may_be_equal=True)
             _check_order(last, bounds.right, may_be_equal=True)
-        return self._column(entries, self._key, self._space.widths.address), _Bounds(left, right)
+        return numbers[:, -1], _Bounds(left, right)
 
     def few_children(self, body: bytes) -> tuple[list[int], list[tuple[int, ...]]]:
         """Return the addresses of the leaves below a node, and the keys between them, with the checks of `children`."""
@@ -210,24 +207,12 @@ class _Nodes:
 
     def add_chunks(self, raw: NDArray[np.uint8], edges: _Edges, builder: TableBuilder) -> None:
         """Add the chunks of some leaves; `check_edges` checks the keys at their edges."""
-        (entries, counts), space = self._entries(raw, 0), self._space
+        entries, counts = self._entries(raw, 0)
         last = np.maximum(counts - 1, 0)
         edges.keys.append(self._keys_at(raw, np.stack([np.zeros_like(last), last, counts])))
         edges.counts.append(counts)
-        if not len(entries):
-            return
-        length, mask = self._column(entries, 0, 4), self._column(entries, 4, 4)
-        if not space.is_filtered:
-            check(bool((length == space.layout.chunk_bytes).all()), "a chunk without filters has a wrong size")
-        cell, is_inside = space.cells_at(self._places(entries))
-        if is_inside is not None:  # the builder checks only the chunks inside
-            keys = self._keys(entries)
-            _check_order(keys[:-1], keys[1:])
-        offset = self._column(entries, self._key, space.widths.address)
-        if space.is_filtered:
-            builder.add(cell, is_inside, offset, length, mask)
-        else:
-            builder.add(cell, is_inside, offset, None, None)
+        if len(entries):
+            self._add_rows(self._numbers(entries), builder)
 
     def check_edges(self, edges: _Edges, bounds: _Bounds | None) -> None:
         """Check the keys at the edges of leaves against each other, and against the keys of the nodes above."""
@@ -240,7 +225,7 @@ class _Nodes:
             _check_order(last[used], bounds.right[used])
 
     def some_chunks(self, leaves: Sequence[bytes], keys: Sequence[tuple[int, ...]] | None = None) -> ChunkTable:
-        """List the chunks of some leaves whose entries are multiples of 8 bytes, with the checks of `add_chunks`.
+        """List the chunks of some leaves, with the checks of `add_chunks`.
 
         For some hundred chunks, calls of numpy cost more than their work; this method makes fewer calls.
 
@@ -265,15 +250,20 @@ class _Nodes:
                 )
                 check(last < behind and is_between, "keys of a B-tree of chunks are out of order")
             parts.append(leaf[self._head : end])
-        table = np.frombuffer(b"".join(parts), "<i8").reshape(-1, self.entry // 8)
-        builder = TableBuilder(self._space, len(table))
-        if len(table):
-            self._add_rows(table, builder)
+        entries = np.frombuffer(b"".join(parts), np.uint8).reshape(-1, self.entry)
+        builder = TableBuilder(self._space, len(entries))
+        if len(entries):
+            self._add_rows(self._numbers(entries), builder)
         builder.check_increasing()
         return builder.finish()
 
+    def _numbers(self, entries: NDArray[np.uint8]) -> NDArray[np.int64]:
+        """Return entries as rows of 8-byte numbers: size and mask, starts, address."""
+        missing = -self.entry % 8
+        return (np.pad(entries, ((0, 0), (0, missing))) if missing else entries).view("<i8")
+
     def _add_rows(self, table: NDArray[np.int64], builder: TableBuilder) -> None:
-        """Add chunks from rows of 8-byte numbers: size and mask, starts, address."""
+        """Add chunks from rows of `_numbers`."""
         space, columns = self._space, np.ascontiguousarray(table.T)  # operations on contiguous rows are fast
         starts = columns[1:-1].view(np.uint64)  # negative numbers become the largest
         places = starts // self._divisors
@@ -294,61 +284,6 @@ class _Nodes:
         else:
             check(bool((length == space.layout.chunk_bytes).all()), "a chunk without filters has a wrong size")
             builder.add(cell, is_inside, columns[-1], None, None)
-
-    def few_chunks(self, body: bytes) -> ChunkTable:
-        """List the chunks of a tree of one leaf, number by number, with the checks of `add_chunks`."""
-        space = self._space
-        check(body[:6] == _LEAF, "a node of a B-tree of chunks does not begin as one")
-        axes = f"{len(space.grid) + 1}Q"
-        count, key = body[_COUNT_AT], struct.Struct(f"<II{axes}")
-        check(count <= self.most, f"a node of a B-tree has {count} entries, more than {self.most}")
-        rows: list[tuple[int, int, int, int]] = []
-        before: tuple[int, ...] = ()
-        for at in range(self._head, self._head + count * self.entry, self.entry):
-            length, mask, *starts = key.unpack_from(body, at)
-            offset = unsigned(body, at + self._key, space.widths.address)
-            check(starts[-1] == 0, "a chunk begins in the middle of an element")
-            cell, is_inside = 0, True
-            for start, n, limit, n_cells in zip(starts, space.layout.chunk, self._limits, space.grid, strict=False):
-                place, rest = divmod(start, n)
-                check(rest == 0, "a chunk begins in the middle of another one")
-                check(place < limit, "a chunk lies outside of the greatest shape")
-                is_inside &= place < n_cells
-                cell = cell * n_cells + place
-            check(space.is_filtered or length == space.layout.chunk_bytes, "a chunk without filters has a wrong size")
-            check(length > 0, "a chunk has no bytes")
-            if offset + length > space.end:
-                raise OutsideError("a chunk lies past the end of the file")
-            check(before < tuple(starts), "chunks are out of order, or duplicate")
-            before = tuple(starts)
-            if is_inside:
-                rows.append((cell, offset, length, mask if space.is_filtered else 0))
-        behind = self._checked_key(body, self._head + count * self.entry)
-        check(before < behind, "keys of a B-tree of chunks are out of order")
-        table = np.array(rows, np.int64).reshape(-1, 4).T
-        return ChunkTable(cell=table[0], offset=table[1], length=table[2], mask=table[3].astype(np.uint32))
-
-    def _places(self, entries: NDArray[np.uint8]) -> Iterator[NDArray[np.int64]]:
-        """Yield the position of each chunk along each axis, in chunks."""
-        for axis, n in enumerate(self._space.layout.chunk):
-            start = self._column(entries, 8 + 8 * axis, 8)
-            if n & (n - 1):
-                place = start // n
-                rest = start - place * n
-            else:
-                place, rest = start >> n.bit_length() - 1, start & n - 1
-            check(not rest.any(), "a chunk begins in the middle of another one")
-            yield place
-        check(not self._column(entries, self._key - 8, 8).any(), "a chunk begins in the middle of an element")
-
-    def _column(self, entries: NDArray[np.uint8], at: int, width: int) -> NDArray[np.int64]:
-        return read_column(entries, at, width, (len(entries),), (self.entry,))
-
-    def _keys(self, entries: NDArray[np.uint8]) -> NDArray[np.int64]:
-        """Return the first elements of chunks, of shape ``(n, axes + 1)``."""
-        n = len(self._steps)
-        columns = [self._column(entries, 8 + 8 * axis, 8) for axis in range(n)]
-        return np.stack(columns, axis=1)
 
     def _entries(self, raw: NDArray[np.uint8], level: int) -> tuple[NDArray[np.uint8], NDArray[np.int64]]:
         """Check the heads of nodes; return their entries, of shape ``(n, entry size)``, and the number in each node."""
