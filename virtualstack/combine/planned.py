@@ -22,7 +22,16 @@ from virtualstack.planning.labels import is_dates
 from virtualstack.reading import read_array
 from virtualstack.storage import Storage
 
-__all__ = ["Planning", "facts_of", "facts_of_tree", "plan_parts", "planned", "with_labels_from", "without_order"]
+__all__ = [
+    "Planning",
+    "facts_of",
+    "facts_of_tree",
+    "plan_of",
+    "plan_parts",
+    "planned",
+    "with_labels_from",
+    "without_order",
+]
 
 
 def _is_text(variable: xr.Variable) -> bool:
@@ -100,23 +109,27 @@ def facts_of_tree(parts: Sequence[Part], /) -> FileFacts:
 def plan_parts(parts: Sequence[Part], how: Planning, rules: Rules, storage: Storage, /) -> tuple[list[Part], Plan]:
     """Return the parts as the plan of their facts says, and the plan.
 
-    Coordinates are read only if nothing else tells the files apart.
-
     Raises
     ------
     CombineError
         The plan leaves something open.
     """
+    parts, plan = plan_of(parts, how, rules, storage)
+    if plan.question is not None:
+        raise plan.question
+    left_out = set(plan.left_out)
+    return [planned(part, i, plan, rules) for i, part in enumerate(parts) if i not in left_out], plan
+
+
+def plan_of(parts: Sequence[Part], how: Planning, rules: Rules, storage: Storage, /) -> tuple[Sequence[Part], Plan]:
+    """Return the plan, and the parts with what was read for it: coordinates, if nothing else tells the files apart."""
     plan = how.plan([facts_of(part) for part in parts], rules)
     if plan.is_crowded:
         parts = [_with_small(part, storage) for part in parts]
         plan = how.plan([facts_of(part) for part in parts], rules)
     if plan.question is not None and plan.is_crowded:
         plan = how.plan([_with_grid(facts_of(part), part, storage) for part in parts], rules)
-    if plan.question is not None:
-        raise plan.question
-    left_out = set(plan.left_out)
-    return [planned(part, i, plan, rules) for i, part in enumerate(parts) if i not in left_out], plan
+    return parts, plan
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from fractions import Fraction
 from typing import Any
@@ -9,7 +10,9 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-__all__ = ["Gap", "find_gaps"]
+from virtualstack.planning.labels import Labels, in_a_row, kind_of, numbers_of, usable
+
+__all__ = ["Gap", "MissingSteps", "find_gaps", "missing_steps"]
 
 _MIN_REGULAR_SHARE = 0.9
 _MAX_DEVIATION = 0.15
@@ -67,3 +70,30 @@ def _steps(values: NDArray[Any]) -> NDArray[np.float64]:
         return np.diff(whole).astype(np.float64)
     with np.errstate(over="ignore"):
         return np.diff(values).astype(np.float64)
+
+
+@dataclass(frozen=True, slots=True)
+class MissingSteps:
+    """Missing steps between two labels of a dimension; see :class:`Gap`."""
+
+    dim: str
+    after: Any
+    before: Any
+    n_steps: int
+
+
+def missing_steps(dim: str, parts: Sequence[Labels], /) -> list[MissingSteps] | str:
+    """Return the missing steps of labels of one kind in any order, or the reason why they are not known."""
+    whole = usable(in_a_row(parts)).unique()
+    numbers = numbers_of(whole)
+    if not len(whole):
+        return []
+    if numbers is None:
+        return f"{kind_of(whole)} has no steps"
+    gaps = find_gaps(numbers)
+    if gaps is None:
+        return (
+            "two values, which do not determine a step" if len(whole) == 2 else f"no regular steps of {kind_of(whole)}"
+        )
+    at = {number: k for k, number in enumerate(numbers.tolist())}
+    return [MissingSteps(dim, whole[at[gap.after]], whole[at[gap.before]], gap.n_steps) for gap in gaps]

@@ -25,11 +25,15 @@ __all__ = [
     "distance",
     "distinct_labels",
     "first_within",
+    "in_a_row",
     "is_dates",
     "is_jitter",
+    "kind_of",
     "misfit",
+    "numbers_of",
     "since_1970",
     "span",
+    "usable",
 ]
 
 type Labels = pd.Index[Any]
@@ -80,7 +84,7 @@ def first_within(seen: Sequence[Labels], tolerance: Any, /) -> NDArray[np.intp]:
     groups: dict[tuple[str, int], list[int]] = {}
     for number, x in enumerate(seen):
         if _is_measurable(x):
-            groups.setdefault((_kind(x), len(x)), []).append(number)
+            groups.setdefault((kind_of(x), len(x)), []).append(number)
     for members in groups.values():
         values, unit = _measured([seen[n] for n in members])
         limit = _limit(values, unit, tolerance)
@@ -93,7 +97,7 @@ def distance(a: Labels, b: Labels, /) -> Any:
     """Return the largest distance of two sets of labels, or ``None`` if they cannot be compared one by one."""
     if len(a) != len(b) or not (_is_measurable(a) and _is_measurable(b)):
         return None
-    if _kind(a) != _kind(b):
+    if kind_of(a) != kind_of(b):
         return None
     (left, right), unit = _measured([a, b])
     far = _gaps(left, right).max()
@@ -151,6 +155,31 @@ def since_1970(labels: Labels) -> pd.TimedeltaIndex:
     """Return dates of any calendar as durations, exactly."""
     found = cftime.date2num(labels.values, "microseconds since 1970-01-01", labels[0].calendar)
     return pd.TimedeltaIndex(np.asarray(found, np.int64).view("m8[us]"))
+
+
+def usable(labels: Labels, /) -> Labels:
+    """Return the labels that are neither missing nor infinite."""
+    is_known = ~pd.isnull(labels.values)
+    if labels.dtype.kind == "f":
+        is_known &= np.isfinite(labels.values)
+    return labels if is_known.all() else xr.Variable(("label",), labels.values[is_known]).to_index()
+
+
+def in_a_row(parts: Sequence[Labels], /) -> Labels:
+    """Return the labels of all files; integers of two dtypes stay exact as objects."""
+    if {x.dtype.kind for x in parts} == {"i", "u"}:
+        parts = [x.astype(object) for x in parts]
+    return parts[0].append(list(parts[1:]))
+
+
+def numbers_of(labels: Labels, /) -> NDArray[Any] | None:
+    """Return labels as numbers that can be subtracted, exactly; ``None`` for labels without a distance."""
+    if labels.dtype.kind == "O" and is_dates(labels):
+        return since_1970(labels).values.view(np.int64)
+    if labels.dtype.kind in "mM":
+        return labels.values.view(np.int64)
+    is_number = labels.dtype.kind in "iuf" or (len(labels) > 0 and all(isinstance(x, int) for x in labels))
+    return labels.values if is_number else None  # integers of two dtypes are objects
 
 
 def _fits(labels: Labels, unit: _Unit) -> bool:
@@ -321,14 +350,14 @@ def check_kinds(dim: str, parts: Sequence[Named], indexes: Sequence[Labels], /) 
         if not len(labels):
             continue
         if first is None:
-            first = _kind(labels), part, labels
-        elif _kind(labels) != first[0]:
+            first = kind_of(labels), part, labels
+        elif kind_of(labels) != first[0]:
             kind, other, known = first
-            is_cftime = "cftime" in kind + _kind(labels)
+            is_cftime = "cftime" in kind + kind_of(labels)
             how = " such as ds.convert_calendar('noleap'), which takes one calendar for all files" if is_cftime else ""
             raise CombineError(
                 f"labels of '{dim}' are of several kinds, which have no order: {known[0]!s} ({kind}) in "
-                f"{other.called}, {labels[0]!s} ({_kind(labels)}) in {part.called}. Convert the labels of one "
+                f"{other.called}, {labels[0]!s} ({kind_of(labels)}) in {part.called}. Convert the labels of one "
                 f"kind with preprocess={how}, or join the files of each kind separately",
                 variable=dim,
                 property="labels",
@@ -339,10 +368,11 @@ def check_kinds(dim: str, parts: Sequence[Named], indexes: Sequence[Labels], /) 
             )
 
 
-def _kind(labels: Labels) -> str:
+def kind_of(labels: Labels, /) -> str:
+    """Return the kind of labels, in words for messages; labels of one kind can be compared."""
     if labels.dtype.kind in KINDS:
         return "datetime64" if labels.dtype.kind == "M" else KINDS[labels.dtype.kind]
-    label = labels[0]
+    label = labels[0] if len(labels) else None
     calendar = getattr(label, "calendar", None)
     return type(label).__name__ if calendar is None else f"cftime, calendar '{calendar}'"
 

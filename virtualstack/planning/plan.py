@@ -13,8 +13,9 @@ from numpy.typing import NDArray
 from virtualstack.errors import CombineError
 from virtualstack.planning.dimension import main_dimension
 from virtualstack.planning.facts import FileFacts
-from virtualstack.planning.gaps import find_gaps
-from virtualstack.planning.labels import Labels, distinct_labels, is_dates, is_jitter, misfit, since_1970
+from virtualstack.planning.gaps import MissingSteps, missing_steps
+from virtualstack.planning.labels import Labels, distinct_labels, is_dates, is_jitter, misfit, span
+from virtualstack.planning.overlaps import count_shared, label_codes
 from virtualstack.planning.places import find_places, labelled_in_all
 from virtualstack.planning.questions import at_one_place, duplicated, overlapping, without_labels
 from virtualstack.planning.sources import FromAttribute, FromName, name_of
@@ -25,6 +26,8 @@ __all__ = ["DUPLICATES", "Duplicate", "Duplicates", "Plan", "make_plan"]
 
 type Duplicates = Literal["first", "last"]
 DUPLICATES: tuple[str, ...] = get_args(Duplicates.__value__)
+
+_MAX_NAMED_PAIRS = 1 << 12
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -42,26 +45,6 @@ class Duplicate:
     kept: int
     other: int
     labels: str
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class MissingSteps:
-    """Missing steps of a regular dimension.
-
-    Parameters
-    ----------
-    dim
-        Name of the dimension.
-    after, before
-        The labels around them.
-    n_steps
-        Number of missing steps.
-    """
-
-    dim: str
-    after: Any
-    before: Any
-    n_steps: int
 
 
 @dataclass(frozen=True, slots=True, eq=False, kw_only=True)
@@ -112,6 +95,11 @@ class Plan:
     gaps: tuple[MissingSteps, ...] = ()
     question: CombineError | None = None
     is_crowded: bool = False
+
+    def are_apart(self, i: int, j: int, files: Sequence[FileFacts], /, *, but: str | None = None) -> bool:
+        """Return whether two files have other labels along a dimension other than one, as members and tiles."""
+        a, b = (_all_labels(files[k], k, self.labels, self.along) for k in (i, j))
+        return any(dim != but and dim in b and not a[dim].equals(b[dim]) for dim in a)
 
     def notes(self, files: Sequence[FileFacts], /, *, gaps: bool = True) -> list[str]:
         """Return what was decided, in sentences: new dimensions, files that are left out, and missing steps."""
@@ -297,15 +285,7 @@ class _Maker:
         for dim, source in self.new.items():
             self.labels[dim] = self._values(dim, source, self.files)
         self.files = [
-            replace(
-                file,
-                labels={
-                    **{dim: pd.Index([self.labels[dim][i]]) for dim in self.new if self.labels[dim][i] is not None},
-                    **{dim: its[i] for dim, its in self.along.items() if i in its},
-                    **file.labels,
-                },
-            )
-            for i, file in enumerate(self.files)
+            replace(file, labels=_all_labels(file, i, self.labels, self.along)) for i, file in enumerate(self.files)
         ]
         for members in groups:
             self._resolve(members)
@@ -357,29 +337,31 @@ class _Maker:
 
     def _same_labels(self, crowd: Sequence[int], dim: str | None) -> list[Duplicate]:
         """Return which labels of a file an earlier one has, and leave them out; ``None`` stands for all labels."""
-        found = []
-        seen: list[int] = []
-        for i in crowd if self.keep != "last" else reversed(crowd):
-            own = None if dim is None else self.files[i].labels[dim]
-            is_seen = np.zeros(1 if own is None else len(own), np.bool_)
-            for j in seen:
-                both = np.ones(1, np.bool_) if dim is None or own is None else own.isin(self.files[j].labels[dim])
-                if both.any():
-                    text = self._place_text(i) if dim is None or own is None else f"{dim} {_extent(own[both])}"
-                    found.append(Duplicate(kept=j, other=i, labels=text))
-                    is_seen |= both
-            seen.append(i)
+        order = list(crowd if self.keep != "last" else reversed(crowd))
+        if dim is None:
+            self.left_out.update(order[1:])
+            return [Duplicate(kept=order[0], other=i, labels=self._place_text(i)) for i in order[1:]]
+        labels = [self.files[i].labels[dim] for i in order]
+        codes = label_codes(labels)
+        owner = np.repeat(np.arange(len(order)), [len(x) for x in codes])
+        first = owner[np.unique(np.concatenate(codes), return_index=True)[1]]
+        for k, i in enumerate(order):
+            is_seen = first[codes[k]] != k
             if is_seen.all():
                 self.left_out.add(i)
-            elif is_seen.any() and dim is not None:
+            elif is_seen.any():
                 self.kept.setdefault(i, {})[dim] = np.flatnonzero(~is_seen)
-        return found
+        return [
+            Duplicate(kept=order[a], other=order[b], labels=f"{dim} {span(labels[b][np.isin(codes[b], codes[a])])}")
+            for a, b in sorted(count_shared(codes, _MAX_NAMED_PAIRS).counts)
+            if a != b
+        ]
 
     def _place_text(self, i: int) -> str:
         labels = self.files[i].labels
         scalars = [f"{name} {self.files[i].scalars[name]}" for name in sorted(self.files[i].scalar_times)]
         dims = [dim for dim in labels if dim in self.new or is_dates(labels[dim])] or ([] if scalars else list(labels))
-        texts = [f"{dim} {_extent(labels[dim])}" for dim in dims]
+        texts = [f"{dim} {span(labels[dim])}" for dim in dims]
         return ", ".join(texts or scalars)
 
     # -- the result ---------------------------------------------------------------------------------------
@@ -431,26 +413,20 @@ class _Maker:
             parts = [x for i in there if (x := self._kept_labels(i).get(dim)) is not None]
             if not parts or len({x.dtype for x in parts}) > 1:
                 continue
-            whole = parts[0].append(parts[1:]).unique().sort_values()
-            if not (whole.dtype.kind in "iufM" or is_dates(whole)) or whole.hasnans:
-                continue
-            numbers = _numbers(whole)
-            at = {number: k for k, number in enumerate(numbers.tolist())}
-            gaps += [
-                MissingSteps(dim=dim, after=whole[at[x.after]], before=whole[at[x.before]], n_steps=x.n_steps)
-                for x in find_gaps(numbers) or ()
-            ]
+            found = missing_steps(dim, parts)
+            gaps += [] if isinstance(found, str) else found
         return gaps
 
 
-def _numbers(labels: Labels) -> NDArray[Any]:
-    if labels.dtype.kind == "O":
-        return since_1970(labels).values.view(np.int64)
-    return np.asarray(labels.values.view(np.int64) if labels.dtype.kind == "M" else labels.values)
-
-
-def _extent(labels: Labels) -> str:
-    return f"{labels[0]}" if len(labels) < 2 else f"{labels[0]} to {labels[-1]}"
+def _all_labels(
+    file: FileFacts, i: int, new: Mapping[str, Sequence[Any]], along: Mapping[str, Mapping[int, Labels]]
+) -> dict[str, Labels]:
+    """Return the labels of a file, with those that it has by the plan."""
+    return {
+        **{dim: pd.Index([labels[i]]) for dim, labels in new.items() if labels[i] is not None},
+        **{dim: its[i] for dim, its in along.items() if i in its},
+        **file.labels,
+    }
 
 
 def _unlabelled(files: Sequence[FileFacts]) -> list[str]:

@@ -3,27 +3,34 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
+from functools import partial
 from typing import Any
 
 import numpy as np
 import pandas as pd
 from numpy.typing import NDArray
 
-from virtualstack.errors import CombineError
+from virtualstack.combine.conflicts import Rules
+from virtualstack.combine.part import Part
+from virtualstack.combine.planned import Planning, facts_of, plan_of
+from virtualstack.dataset import to_dataset
+from virtualstack.errors import CombineError, VirtualStackError
 from virtualstack.formats.base import Reader, ReadOptions
 from virtualstack.manifests import ManifestGroup
 from virtualstack.planning import FileFacts, Plan, make_plan
 from virtualstack.planning.dimension import main_dimension
 from virtualstack.planning.groups import data_variables, declared_facts
+from virtualstack.planning.labels import Labels, usable
 from virtualstack.progress import Progress
 from virtualstack.scanning import scan
 from virtualstack.scanning.workers import ExecutorLike
 from virtualstack.storage import Allow, Storage, StorageLike
 from virtualstack.storage.handles import Handle, is_one
 from virtualstack.storage.listing import find_urls, is_pattern
-from virtualstack.surveying.coordinate import CoordinateLine, read_line, times_along
+from virtualstack.storage.threads import concurrently
+from virtualstack.surveying.coordinate import label, places_of, read_labels, times_along
 from virtualstack.surveying.facts import (
     NONE,
     STRUCTURE,
@@ -35,7 +42,7 @@ from virtualstack.surveying.facts import (
     find_periods,
 )
 from virtualstack.surveying.result import Survey, shortened
-from virtualstack.surveying.sequence import FileSequence, find_url, read_version
+from virtualstack.surveying.sequence import find_duplicates, find_missing, find_url, read_version
 from virtualstack.surveying.timeline import survey_timeline
 
 __all__ = ["survey"]
@@ -131,24 +138,47 @@ def survey(
         present = sorted({name for facts in declared for name in facts.sizes})
         raise CombineError(f"no file has a dimension '{dim}'; they have {present}", property="dimension", left=dim)
     store = Storage.from_option(storage)
-    lines = read_line(groups, dim, store)
-    errors = [
-        (find_url(group), type(x).__name__, str(x))
-        for group, x in zip(groups, lines, strict=True)
-        if isinstance(x, Exception)
+    read = read_labels(groups, dim, store)
+    failed: list[tuple[ManifestGroup, Exception]] = [
+        (group, x) for group, x in zip(groups, read, strict=True) if isinstance(x, Exception)
     ]
-    failures = pd.concat([scanned.failures, pd.DataFrame(errors, columns=["url", "error", "message"])])
-    found = [x if isinstance(x, CoordinateLine) else None for x in lines]
-    facts = [_with_labels(x, group, dim, line) for x, group, line in zip(declared, groups, found, strict=True)]
-    plan = make_plan(facts, along=() if dim is None else (dim,)) if len(facts) > 1 else Plan()
-    return _Comparison(dim, groups, found, store, declared, plan).survey(failures.reset_index(drop=True))
+    labels = [None if isinstance(x, Exception) else x for x in read]
+    facts = [_with_labels(x, group, dim, its) for x, group, its in zip(declared, groups, labels, strict=True)]
+    along = () if dim is None else (dim,)
+    plan = make_plan(facts, along=along) if len(facts) > 1 and not failed else Plan()
+    if not failed and (plan.is_crowded or len({x.names for x in facts}) > 1):
+        opened, errors = _parts(groups, store)
+        failed += errors
+        plan = Plan()
+        if not errors:
+            parts, plan = plan_of(opened, Planning(along=along), Rules(), store)
+            facts = [facts_of(part) for part in parts]
+    rows = [(find_url(group), type(x).__name__, str(x)) for group, x in failed]
+    failures = pd.concat([scanned.failures, pd.DataFrame(rows, columns=["url", "error", "message"])])
+    comparison = _Comparison(dim=dim, groups=groups, labels=labels, declared=declared, facts=facts, plan=plan)
+    return comparison.survey(failures.reset_index(drop=True))
 
 
-def _with_labels(facts: FileFacts, group: ManifestGroup, dim: str | None, line: CoordinateLine | None) -> FileFacts:
+def _parts(
+    groups: Sequence[ManifestGroup], storage: Storage
+) -> tuple[list[Part], list[tuple[ManifestGroup, Exception]]]:
+    """Return the parts of files as opening reads them, and errors of those that it cannot read."""
+
+    def read(group: ManifestGroup) -> Part | VirtualStackError:
+        try:
+            return Part.from_dataset(to_dataset(group, storage=storage, skips=True))
+        except VirtualStackError as error:
+            return error
+
+    found = list(concurrently(read, groups, urls=[group.url for group in groups]))
+    errors: list[Any] = [(group, x) for group, x in zip(groups, found, strict=True) if isinstance(x, Exception)]
+    return [x for x in found if isinstance(x, Part)], errors
+
+
+def _with_labels(facts: FileFacts, group: ManifestGroup, dim: str | None, labels: Labels | None) -> FileFacts:
     """Return facts with the values of a coordinate."""
-    if dim is None or line is None or line.numbers is None:
+    if dim is None or labels is None:
         return facts
-    labels = pd.Index(line.numbers if line.unit not in ("M8", "m8") else line.numbers.view(f"{line.unit}[ns]"))
     if dim not in facts.sizes:
         return replace(facts, scalars={dim: labels.values[0]})
     if dim in group.arrays:
@@ -172,42 +202,71 @@ class _Series:
     eras: Periods
 
 
-class _Comparison(FileSequence):
-    """A sequence of files whose properties are compared."""
+@dataclass(frozen=True, slots=True, eq=False, kw_only=True)
+class _Comparison:
+    """Files whose properties are compared.
 
-    __slots__ = ()
+    Parameters
+    ----------
+    dim
+        Dimension along which they follow each other, or ``None``.
+    groups
+        Group of each file.
+    labels
+        Labels of each file along the dimension; ``None`` for a file without a coordinate that could be read.
+    declared
+        Facts that the metadata of each file declare.
+    facts
+        Facts that the plan is made of.
+    plan
+        How the files join.
+    """
+
+    dim: str | None
+    groups: Sequence[ManifestGroup]
+    labels: Sequence[Labels | None]
+    declared: Sequence[FileFacts]
+    facts: Sequence[FileFacts]
+    plan: Plan
 
     def survey(self, failures: pd.DataFrame) -> Survey:
         facts = collect_facts(self.groups, self.dim)
         is_structure = np.array([name in STRUCTURE for _, name in facts.keys], np.bool_)
         is_packing = np.array([name == "packing" for _, name in facts.keys], np.bool_)
+        known = {i: its for i, x in enumerate(self.labels) if x is not None and len(its := usable(x))}
+        places = {i: numbers for i, its in known.items() if (numbers := places_of(its)) is not None}
         series = [
             _Series(name, files, find_periods(facts.codes[files], is_structure, is_packing))
             for name, members in _split(self.groups, self.dim).items()
-            for files in [np.array(self._ordered(members), np.intp)]
+            for files in [np.array(_ordered(members, places), np.intp)]
         ]
+        span = partial(self._span, known=known, places=places)
         members = {one.name: one.files.tolist() for one in series}
-        gaps, irregular = self.gaps(members)
-        duplicates, interleaved, has_all_pairs = self.duplicates(members)
-        eras = self._eras(series, facts, is_structure)
-        table = [(x.series, x.line.label(x.gap.after), x.line.label(x.gap.before), x.gap.n_steps) for x in gaps]
+        missing, irregular = find_missing(members, known, self.dim)
+        duplicates, interleaved, has_all_pairs = find_duplicates(members.values(), known, self.groups, self._are_apart)
+        eras = self._eras(series, facts, is_structure, span)
         return Survey(
             dim=self.dim,
             table=self._table(series),
             eras=eras,
             variables=self._variables(series, facts),
-            outliers=self._outliers(series, facts, is_structure),
+            outliers=self._outliers(series, facts, is_structure, span),
             duplicates=duplicates,
             interleaved=interleaved,
             has_all_pairs=has_all_pairs,
-            gaps=pd.DataFrame(table, columns=["series", "after", "before", "steps"]),
+            gaps=pd.DataFrame(
+                [(name, label(gap.after), label(gap.before), gap.n_steps) for name, gap in missing],
+                columns=["series", "after", "before", "steps"],
+            ),
             irregular=irregular,
             failures=failures,
             timeline=survey_timeline(
-                self,
+                self.dim,
+                places,
                 [[one.files[one.eras.era == i].tolist() for i in range(len(one.eras.typical))] for one in series],
+                urls=[find_url(group) for group in self.groups],
                 eras=eras,
-                gaps=gaps,
+                gaps=missing,
                 duplicates=duplicates,
                 remarks=irregular["reason"].tolist(),
                 n_failed=len(failures),
@@ -216,24 +275,24 @@ class _Comparison(FileSequence):
             options=() if self.plan.question is None else self.plan.question.options,
         )
 
-    # -- order --------------------------------------------------------------------------------------------
+    def _are_apart(self, i: int, j: int) -> bool:
+        return self.plan.are_apart(i, j, self.facts, but=self.dim)
 
-    def _ordered(self, members: Sequence[int]) -> list[int]:
-        """Return files sorted by their least coordinate value. Files without one come last, in the order given."""
-        first = {i: x.least for i in members if (x := self.lines[i]) is not None and not np.isnan(x.least)}
-        return sorted(first, key=first.__getitem__) + [i for i in members if i not in first]
+    def _ends(self, i: int) -> tuple[str, str]:
+        """Return the first and the last label of a file as text."""
+        labels = self.labels[i]
+        return ("", "") if labels is None else (label(labels[0]), label(labels[-1]))
 
-    def _labels(self, i: int) -> tuple[str, str]:
-        line = self.lines[i]
-        return ("", "") if line is None else line.labels
-
-    def _span(self, members: Sequence[int]) -> tuple[str, str]:
-        """Return the least and greatest value of files, or the first and last label of values without an order."""
-        lines = [x for i in members if (x := self.lines[i]) is not None]
-        numbers = [x for x in lines if not np.isnan(x.least)]
-        if numbers:
-            return min(numbers, key=lambda x: x.least).ends[0], max(numbers, key=lambda x: x.greatest).ends[1]
-        return (lines[0].labels[0], lines[-1].labels[1]) if lines else ("", "")
+    def _span(
+        self, members: Sequence[int], known: Mapping[int, Labels], places: Mapping[int, NDArray[np.float64]]
+    ) -> tuple[str, str]:
+        """Return the least and greatest label of files, or the first and last one of labels without an order."""
+        placed = [i for i in members if i in places]
+        if placed:
+            least, greatest = min(placed, key=lambda i: places[i].min()), max(placed, key=lambda i: places[i].max())
+            first, last = int(places[least].argmin()), int(places[greatest].argmax())
+            return label(known[least][first]), label(known[greatest][last])
+        return self._ends(members[0])[0], self._ends(members[-1])[1]
 
     # -- tables -------------------------------------------------------------------------------------------
 
@@ -249,8 +308,8 @@ class _Comparison(FileSequence):
                         "era": int(era) + 1,
                         "is_outlier": bool(is_outlier),
                         "steps": self.declared[i].sizes.get(self.dim or ""),
-                        "first": self._labels(i)[0],
-                        "last": self._labels(i)[1],
+                        "first": self._ends(i)[0],
+                        "last": self._ends(i)[1],
                         "size": read_version(group)[0],
                         "variables": sum(len(node.arrays) for _, node in group.walk()),
                     }
@@ -258,12 +317,18 @@ class _Comparison(FileSequence):
         columns = ["url", "series", "era", "is_outlier", "steps", "first", "last", "size", "variables"]
         return pd.DataFrame(rows, columns=columns).astype({"steps": "Int64", "size": "Int64"})
 
-    def _eras(self, series: Sequence[_Series], facts: Facts, is_structure: NDArray[np.bool_]) -> pd.DataFrame:
+    def _eras(
+        self,
+        series: Sequence[_Series],
+        facts: Facts,
+        is_structure: NDArray[np.bool_],
+        span: Callable[[Sequence[int]], tuple[str, str]],
+    ) -> pd.DataFrame:
         rows = []
         for one in series:
             for era in range(len(one.eras.typical)):
                 members = one.files[one.eras.era == era].tolist()
-                first, last = self._span(members)
+                first, last = span(members)
                 changed = np.zeros(len(facts.keys), np.bool_)
                 if era:
                     changed = one.eras.typical[era] != one.eras.typical[era - 1]
@@ -284,15 +349,19 @@ class _Comparison(FileSequence):
         columns = ["series", "era", "first", "last", "files", "outliers", "first_url", "last_url", "changes"]
         return pd.DataFrame(rows, columns=columns)
 
-    def _outliers(self, series: Sequence[_Series], facts: Facts, is_structure: NDArray[np.bool_]) -> pd.DataFrame:
+    def _outliers(
+        self,
+        series: Sequence[_Series],
+        facts: Facts,
+        is_structure: NDArray[np.bool_],
+        span: Callable[[Sequence[int]], tuple[str, str]],
+    ) -> pd.DataFrame:
         rows = []
         for one in series:
             for at in np.flatnonzero(one.eras.is_outlier).tolist():
                 i, own, usual = int(one.files[at]), one.eras.codes[at], one.eras.typical[one.eras.era[at]]
                 differs = (own != usual) & is_structure & ~one.eras.varies
-                rows.append(
-                    (find_url(self.groups[i]), self._span([i])[0], describe_changes(facts, differs, usual, own))
-                )
+                rows.append((find_url(self.groups[i]), span([i])[0], describe_changes(facts, differs, usual, own)))
         return pd.DataFrame(rows, columns=["url", "first", "differs"])
 
     def _variables(self, series: Sequence[_Series], facts: Facts) -> pd.DataFrame:
@@ -324,6 +393,12 @@ class _Comparison(FileSequence):
         rows.sort(key=lambda row: (rank.get(str(row["property"]), len(rank)), row["variable"], row["property"]))
         columns = ["variable", "property", "values", "most", "files", "changes", "varies", "first_url"]
         return pd.DataFrame(rows, columns=columns)
+
+
+def _ordered(members: Sequence[int], places: Mapping[int, NDArray[np.float64]]) -> list[int]:
+    """Return files sorted by their least label. Files without one come last, in the order given."""
+    placed = sorted((i for i in members if i in places), key=lambda i: places[i].min())
+    return placed + [i for i in members if i not in places]
 
 
 def _expanded(files: Any, storage: StorageLike) -> list[Any]:

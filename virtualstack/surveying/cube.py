@@ -7,22 +7,23 @@ from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
+import pandas as pd
 from numpy.typing import NDArray
 
-from virtualstack.drawing import Timeline, TimelineDuplicate, TimelineEra, TimelineGap
+from virtualstack.drawing import Timeline, TimelineDuplicate, TimelineEra
 from virtualstack.errors import CombineError
 from virtualstack.location import Location
 from virtualstack.manifests import ABSENT, ChunkAxis, ChunkEncoding, ManifestArray, ManifestGroup
 from virtualstack.manifests.cells import distinct_rows
 from virtualstack.manifests.chunk_map import Numbering, number_blocks, stored_alike
 from virtualstack.planning.dimension import main_dimension
-from virtualstack.planning.gaps import find_gaps
+from virtualstack.planning.gaps import missing_steps
 from virtualstack.planning.groups import declared_facts
+from virtualstack.planning.labels import Labels, usable
 from virtualstack.storage import Storage, StorageLike
-from virtualstack.surveying.coordinate import TEXT, CoordinateLine, label, read_line
+from virtualstack.surveying.coordinate import label, places_of, read_labels
 from virtualstack.surveying.facts import Facts, Key, codec_names, describe_changes, find_periods, stored_dtypes
-from virtualstack.surveying.sequence import why_no_gaps
-from virtualstack.surveying.timeline import MAX_ITEMS, PlaceAxis, shorten
+from virtualstack.surveying.timeline import MAX_ITEMS, PlaceAxis, most_missing, shorten
 
 __all__ = ["cube_timeline"]
 
@@ -82,30 +83,36 @@ def cube_timeline(group: ManifestGroup, dim: str | None = None, /, *, storage: S
         path: (x.dimension_names or ()).index(dim) for path, x in arrays.items() if dim in (x.dimension_names or ())
     }
     length = max((arrays[path].shape[axis] for path, axis in axes.items()), default=0)
-    found = read_line([group], dim, Storage.from_option(storage))[0] if length else None
-    places = _Places.from_line(found if isinstance(found, CoordinateLine) else None, length)
+    found = read_labels([group], dim, Storage.from_option(storage))[0] if length else None
+    labels = None if isinstance(found, Exception) else found
+    places = _Places.from_labels(labels, length)
     runs = _Runs(length)
     for path, axis in list(axes.items())[:_MAX_VARIABLES]:
         if arrays[path].shape[axis] == length and path.rpartition("/")[2] != dim:
             runs.add(path, arrays[path], axis)
     eras, n_eras = runs.eras(places) if length else ((), 0)
-    gaps, reason = places.gaps(runs.is_lost)
+    gaps = missing_steps(str(dim), [places.labels[~runs.is_lost]]) if places.is_to_scale else []
     duplicates, n_duplicates = places.duplicates()
     cut = [f"more than {_MAX_ROWS:,} changes along '{dim}': only the first ones are compared"] if runs.is_cut else []
-    remarks = [str(found)] if isinstance(found, Exception) else [reason] if reason else []
-    remarks += cut
+    remarks = [str(x) for x in (found, gaps) if isinstance(x, Exception | str)] + cut
+    known = [("", x) for x in gaps] if not isinstance(gaps, str) else []
+    ends = ("", "")
+    if labels is not None and not places.is_to_scale:
+        ends = label(labels[0]), label(labels[-1])
+    elif length:
+        ends = places.span(0, length)[:2]
     return Timeline(
         dim=dim,
-        first=places.ends[0],
-        last=places.ends[1],
+        first=ends[0],
+        last=ends[1],
         is_to_scale=places.is_to_scale,
         n_files=len(runs.begin),
         n_failed=0,
         eras=eras,
         n_eras=n_eras,
-        gaps=tuple(sorted(sorted(gaps, key=lambda x: -x.n_steps)[:MAX_ITEMS], key=lambda x: x.begin)),
-        n_gaps=len(gaps),
-        n_missing=sum(x.n_steps for x in gaps),
+        gaps=most_missing(known, places.axis),
+        n_gaps=len(known),
+        n_missing=sum(x.n_steps for _, x in known),
         duplicates=duplicates,
         n_duplicates=n_duplicates,
         remarks=tuple(map(shorten, remarks)),
@@ -118,78 +125,48 @@ class _Places:
 
     Parameters
     ----------
-    line
-        Coordinate of the cube, or ``None``.
+    labels
+        Labels of the elements, or their numbers 0, 1, 2 ... if no labels have an order.
     numbers
-        One number for each element.
+        Place of each element.
     is_to_scale
-        If true, ``numbers`` are values of the coordinate. If false, they are 0, 1, 2 ...
+        If true, the labels are those of the coordinate.
     axis
         Axis from the least to the greatest number.
     """
 
-    line: CoordinateLine | None
+    labels: Labels
     numbers: NDArray[Any]
     is_to_scale: bool
     axis: PlaceAxis
 
     @classmethod
-    def from_line(cls, line: CoordinateLine | None, length: int) -> _Places:
-        """Return the places of the elements of a coordinate. Without usable values, they are in their order."""
-        numbers = None if line is None or line.unit == TEXT else line.numbers
-        is_to_scale = numbers is not None and numbers.size == length
-        if numbers is None or not is_to_scale:
-            numbers = np.arange(length)
+    def from_labels(cls, labels: Labels | None, length: int) -> _Places:
+        """Return the places of the elements of a coordinate. Without usable labels, they are in their order."""
+        is_to_scale = labels is not None and len(usable(labels)) == length and places_of(labels) is not None
+        if labels is None or not is_to_scale:
+            labels = pd.RangeIndex(length)
+        numbers = np.asarray(places_of(labels))
         low, high = (float(numbers.min()), float(numbers.max())) if length else (0.0, 1.0)
-        return cls(line, numbers, is_to_scale, PlaceAxis(low, high))
-
-    @property
-    def ends(self) -> tuple[str, str]:
-        """Text of the least and greatest value."""
-        if self.line is not None and not self.is_to_scale:
-            return self.line.labels
-        return self.span(0, self.numbers.size)[:2] if self.numbers.size else ("", "")
-
-    def label(self, number: Any) -> str:
-        """Return a number as text of the value that it encodes."""
-        if self.line is None or not self.is_to_scale:
-            return label(number)
-        return self.line.label(number.item() if isinstance(number, np.generic) else number)
+        return cls(labels, numbers, is_to_scale, PlaceAxis(low, high))
 
     def span(self, begin: int, stop: int) -> tuple[str, str, float, float]:
-        """Return the text and the places of the least and the greatest value of some elements."""
+        """Return the text and the places of the least and the greatest label of some elements."""
         part = self.numbers[begin:stop]
-        low, high = part.min(), part.max()
-        return self.label(low), self.label(high), self.axis.at(float(low)), self.axis.at(float(high))
-
-    def gaps(self, is_lost: NDArray[np.bool_], /) -> tuple[list[TimelineGap], str]:
-        """Return the missing steps, and the reason if they are not known. Lost elements are missing, too."""
-        if self.line is None or not self.is_to_scale:
-            return [], ""
-        numbers = self.numbers[~is_lost]
-        gaps = find_gaps(numbers)
-        if gaps is None:
-            return [], why_no_gaps(self.line, numbers)
-        return [
-            TimelineGap(
-                series="",
-                after=self.label(gap.after),
-                before=self.label(gap.before),
-                begin=self.axis.at(float(gap.after)),
-                end=self.axis.at(float(gap.before)),
-                n_steps=gap.n_steps,
-            )
-            for gap in gaps
-        ], ""
+        low, high = (begin + int(k) for k in (part.argmin(), part.argmax()))
+        first, last = (label(self.labels[k]) for k in (low, high))
+        return first, last, self.axis.at(float(self.numbers[low])), self.axis.at(float(self.numbers[high]))
 
     def duplicates(self) -> tuple[tuple[TimelineDuplicate, ...], int]:
-        """Return the first values that exist more than once, and the number of all."""
+        """Return the first labels that exist more than once, and the number of all."""
         if not self.is_to_scale:
             return (), 0
-        values, counts = np.unique(self.numbers, return_counts=True)
+        values, first, counts = np.unique(self.numbers, return_index=True, return_counts=True)
         again = np.flatnonzero(counts > 1)
         return tuple(
-            TimelineDuplicate(text=self.label(values[i]), at=self.axis.at(float(values[i])), n_values=int(counts[i]))
+            TimelineDuplicate(
+                text=label(self.labels[first[i]]), at=self.axis.at(float(values[i])), n_values=int(counts[i])
+            )
             for i in again[:MAX_ITEMS].tolist()
         ), again.size
 

@@ -65,8 +65,7 @@ class Survey:
         - ``"repeats"``: one file has some values more than once; ``other`` is the same file as ``url``.
         - ``"same size and etag"``: neither file has coordinate values, so that only size and etag are known.
 
-        ``", other place"`` is added if another coordinate differs, and ``", place unknown"`` if a coordinate that may
-        differ could not be read. Members and tiles that the plan tells apart are no duplicates.
+        Files that the plan tells apart, such as members and tiles, are no duplicates.
     has_all_pairs
         If true, ``duplicates`` has all pairs of files that overlap. It is false if there are too many. Each file is
         then paired only with the nearest overlapping file before it, and the nearest one after it.

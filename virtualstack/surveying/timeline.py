@@ -4,15 +4,16 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from typing import Any
 
-import numpy as np
 import pandas as pd
+from numpy.typing import NDArray
 
 from virtualstack.drawing import Timeline, TimelineDuplicate, TimelineEra, TimelineGap
-from virtualstack.surveying.coordinate import CoordinateLine
-from virtualstack.surveying.sequence import FileSequence, SeriesGap, find_url
+from virtualstack.planning.gaps import MissingSteps
+from virtualstack.surveying.coordinate import label, place_of
 
-__all__ = ["MAX_ITEMS", "PlaceAxis", "shorten", "survey_timeline"]
+__all__ = ["MAX_ITEMS", "PlaceAxis", "most_missing", "shorten", "survey_timeline"]
 
 MAX_ITEMS = 200
 """Largest number of eras, gaps or duplicates of a timeline."""
@@ -20,12 +21,14 @@ _MAX_TEXT_CHARACTERS = 400
 
 
 def survey_timeline(
-    files: FileSequence,
+    dim: str | None,
+    places: Mapping[int, NDArray[Any]],
     members: Sequence[Sequence[Sequence[int]]],
     /,
     *,
+    urls: Sequence[str],
     eras: pd.DataFrame,
-    gaps: Sequence[SeriesGap],
+    gaps: Sequence[tuple[str, MissingSteps]],
     duplicates: pd.DataFrame,
     remarks: Sequence[str],
     n_failed: int,
@@ -34,27 +37,29 @@ def survey_timeline(
 
     Parameters
     ----------
-    files
-        The files and their coordinates.
+    dim
+        Dimension along which they follow each other.
+    places
+        Places of the labels of each file that has some.
     members
         Files of each era of each series.
+    urls
+        URL of each file.
     eras, duplicates
         Tables of a :class:`~virtualstack.surveying.result.Survey`; the rows of ``eras`` are in the order of `members`.
     gaps, remarks
-        Missing steps, and reasons why they are not known.
+        Series and missing steps, and reasons why they are not known.
     n_failed
         Number of files that failed.
     """
     flat = [era for series in members for era in series]
-    lines = [[x for i in era if (x := files.lines[i]) is not None and not np.isnan(x.least)] for era in flat]
-    is_to_scale = bool(flat) and all(lines)
-    if is_to_scale:
-        spans = [(min(x.least for x in era), max(x.greatest for x in era)) for era in lines]
-    else:
-        place = {i: k for k, i in enumerate(i for era in flat for i in era)}
-        spans = [(place[era[0]], place[era[-1]] + 1.0) for era in flat]
+    ends = {i: (float(x.min()), float(x.max())) for i, x in places.items()}
+    is_to_scale = bool(flat) and all(any(i in ends for i in era) for era in flat)
+    if not is_to_scale:
+        ends = {i: (float(k), k + 1.0) for k, i in enumerate(i for era in flat for i in era)}
+    known = [[ends[i] for i in era if i in ends] for era in flat]
+    spans = [(min(a for a, _ in era), max(b for _, b in era)) for era in known]
     axis = PlaceAxis(min((a for a, _ in spans), default=0.0), max((b for _, b in spans), default=1.0))
-    order = sorted(range(len(spans)), key=lambda i: spans[i])
     made = [
         TimelineEra(
             series=row["series"] if len(members) > 1 else "",
@@ -69,51 +74,56 @@ def survey_timeline(
         )
         for span, (_, row) in zip(spans[:MAX_ITEMS], eras.iloc[:MAX_ITEMS].iterrows(), strict=True)
     ]
-    shown = sorted(sorted(gaps, key=lambda x: -x.gap.n_steps)[:MAX_ITEMS], key=lambda x: (x.series, x.gap.after))
-    ends = (
-        (eras["first"].iloc[order[0]], eras["last"].iloc[max(order, key=lambda i: spans[i][1])]) if order else ("", "")
-    )
-    by_url = dict(zip(map(find_url, files.groups), files.lines, strict=True)) if len(duplicates) and is_to_scale else {}
-    pairs = duplicates.iloc[:MAX_ITEMS].iterrows()
+    number = dict(zip(urls, range(len(urls)), strict=False))
+    order = range(len(spans))
     return Timeline(
-        dim=files.dim,
-        first=ends[0],
-        last=ends[1],
+        dim=dim,
+        first=eras["first"].iloc[min(order, key=lambda i: spans[i])] if spans else "",
+        last=eras["last"].iloc[max(order, key=lambda i: spans[i][1])] if spans else "",
         is_to_scale=is_to_scale,
         n_files=sum(len(era) for era in flat),
         n_failed=n_failed,
         eras=tuple(made),
         n_eras=len(flat),
-        gaps=tuple(_gap(x, axis, is_alone=len(members) < 2) for x in shown) if is_to_scale else (),
+        gaps=most_missing([(name if len(members) > 1 else "", x) for name, x in gaps], axis) if is_to_scale else (),
         n_gaps=len(gaps),
-        n_missing=sum(x.gap.n_steps for x in gaps),
-        duplicates=tuple(_pair(row, by_url, axis) for _, row in pairs),
+        n_missing=sum(x.n_steps for _, x in gaps),
+        duplicates=tuple(
+            _pair(row, [ends.get(number[row[key]]) for key in ("url", "other")] if is_to_scale else [None], axis)
+            for _, row in duplicates.iloc[:MAX_ITEMS].iterrows()
+        ),
         n_duplicates=len(duplicates),
         remarks=tuple(map(shorten, remarks[:MAX_ITEMS])),
     )
 
 
-def _gap(found: SeriesGap, axis: PlaceAxis, *, is_alone: bool) -> TimelineGap:
-    gap, line = found.gap, found.line
-    return TimelineGap(
-        series="" if is_alone else found.series,
-        after=line.label(gap.after),
-        before=line.label(gap.before),
-        begin=axis.at(line.comparable(float(gap.after))),
-        end=axis.at(line.comparable(float(gap.before))),
-        n_steps=gap.n_steps,
-    )
+def most_missing(gaps: Sequence[tuple[str, MissingSteps]], axis: PlaceAxis, /) -> tuple[TimelineGap, ...]:
+    """Return the longest gaps of series, in their order along the axis."""
+    longest = sorted(gaps, key=lambda x: -x[1].n_steps)[:MAX_ITEMS]
+    made = [
+        TimelineGap(
+            series=series,
+            after=label(gap.after),
+            before=label(gap.before),
+            begin=axis.at(place_of(gap.after)),
+            end=axis.at(place_of(gap.before)),
+            n_steps=gap.n_steps,
+        )
+        for series, gap in longest
+    ]
+    return tuple(sorted(made, key=lambda x: (x.series, x.begin)))
 
 
-def _pair(row: pd.Series, by_url: Mapping[str, CoordinateLine | None], axis: PlaceAxis) -> TimelineDuplicate:
-    """Return a pair of files, at the first value that both can have."""
-    least = [line.least for key in ("url", "other") if (line := by_url.get(row[key])) is not None]
-    is_known = len(least) == 2 and row["kind"] != "repeats" and not np.isnan(least).any()
+def _pair(row: pd.Series, ends: Sequence[tuple[float, float] | None], axis: PlaceAxis) -> TimelineDuplicate:
+    """Return a pair of files, at the first label that both can have."""
     names = [row[key].rsplit("/", 1)[-1] for key in ("url", "other")]
-    text = names[0] if row["kind"] == "repeats" else " and ".join(names)
-    n = None if pd.isna(row["values"]) else int(row["values"])
-    at = axis.at(max(least)) if is_known else None
-    return TimelineDuplicate(text=shorten(f"{text}: {row['kind']}"), at=at, n_values=n)
+    is_one = row["kind"] == "repeats"
+    known = [x[0] for x in ends if x is not None]
+    return TimelineDuplicate(
+        text=shorten(f"{names[0] if is_one else ' and '.join(names)}: {row['kind']}"),
+        at=axis.at(max(known)) if len(known) == 2 and not is_one else None,
+        n_values=None if pd.isna(row["values"]) else int(row["values"]),
+    )
 
 
 def shorten(text: str, /) -> str:
