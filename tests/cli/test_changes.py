@@ -50,6 +50,28 @@ def test_append_adds_files_after_the_last_label(name, files, capsys):
     assert values(name).sizes["time"] == 6
 
 
+def test_checksums_are_recorded(files, capsys):
+    """`--checksums` of build, append and update covers all bytes of their files; only a vstack keeps them."""
+    for i, file in enumerate(files):
+        with Path(file).open("ab") as grown:
+            grown.write(bytes([i]) * (1 << 19))
+    plain = ["build", files[0], "-o", "plain.vstack"]
+    commands = [
+        ["build", files[0], "-o", "a.vstack", "--checksums"],
+        ["append", "a.vstack", files[1], "--checksums"],
+        ["update", "a.vstack", *files[2:], "--checksums"],
+    ]
+    for command in [plain, *commands]:
+        assert main(command) == 0
+    for store, is_covered in (("plain.vstack", False), ("a.vstack", True)):
+        group = vs.open_virtual_dataset(store).virtual.to_group()
+        found = group.arrays["t"].in_memory().locations
+        assert {x.fingerprint.ranges == "all" for x in found} == {is_covered}
+    assert {x.url.rpartition("/")[2] for x in found} == set(files)
+    assert main(["build", files[0], "-o", "a.json", "--checksums"]) == 2
+    assert "only a vstack keeps checksums" in capsys.readouterr().err
+
+
 def test_append_writes_the_message_of_the_log(files, capsys):
     assert main(["build", files[0], "-o", "a.vstack", "-m", "first"]) == 0
     assert main(["append", "a.vstack", files[1], files[2], "--dim", "time", "-m", "two more"]) == 0

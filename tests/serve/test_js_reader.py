@@ -327,6 +327,15 @@ def test_etags_of_the_store_are_compared(reader, unlike, tmp_path):
             fetched(reader, server, "y.vstack")
 
 
+def test_weak_etags_are_not_compared(reader, unlike, tmp_path):
+    """A weak etag is of a page, not of bytes: neither that of the store nor that of the answer counts."""
+    shutil.copy(unlike[0].parent / "0%a b.nc", tmp_path / "0.nc")
+    with RangeServer(tmp_path, cors="always") as server:
+        vs.open_virtual_dataset(server.url("0.nc")).virtual.to_vstack(tmp_path / "y.vstack")
+        server.tag = lambda etag: 'W/"another"'
+        fetched(reader, server, "y.vstack")
+
+
 @pytest.mark.parametrize(
     ("mode", "message"),
     [

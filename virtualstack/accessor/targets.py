@@ -396,14 +396,13 @@ class Targets:
         >>> xr.open_dataset("rain.vstack", engine="virtualstack")["rain"].values
         array([1., 2.])
         """
-        from virtualstack.vstack.checksums import with_checksums
         from virtualstack.vstack.save import save
 
         group = self.to_group()
         reached = _with_access(storage, group)
         group = _named(group, reached)
         save(
-            with_checksums(group, reached) if checksums else group,
+            group,
             target,
             storage=reached,
             allow=allow,
@@ -415,6 +414,7 @@ class Targets:
             combine_options=combine_options,
             message=message,
             relative=relative,
+            checksums=checksums,
         )
 
 

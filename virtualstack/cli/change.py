@@ -44,6 +44,7 @@ __all__ = ["update", "write"]
     "[default: exact, an error].",
 )
 @options.relative
+@options.checksums
 @options.allow
 @options.message
 @options.dry_run
@@ -55,6 +56,7 @@ def update(
     prefer: Literal["first", "last", "newest"] | None,
     join: Literal["exact", "left", "outer"],
     relative: bool,
+    checksums: bool,
     message: str | None,
     dry_run: bool,
     as_json: bool,
@@ -78,7 +80,14 @@ def update(
     datasets = open_trees(scanned, files) if is_tree else open_scanned(scanned, files)
     with maybe_dry(dry_run) as record, step(f"write '{store}'"):
         made = repository.update(
-            datasets, dim, prefer=prefer, join=join, message=message, relative=relative, progress=wants_progress()
+            datasets,
+            dim,
+            prefer=prefer,
+            join=join,
+            message=message,
+            relative=relative,
+            checksums=checksums,
+            progress=wants_progress(),
         )
     report_snapshot(store, repository, made, record, as_json=as_json, files=len(datasets))
 

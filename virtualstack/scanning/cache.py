@@ -206,7 +206,7 @@ def surroundings(main: str, seen: Mapping[str, Any], /) -> list[str] | None:
     return [folder, *(os.environ.get(name, "") for name in _PREFIX_VARIABLES)]
 
 
-_FORMAT_VERSION = 8  # entries with another version are ignored
+_FORMAT_VERSION = 9  # entries with another version are ignored
 _MAGIC = b"vs.scan\n"
 _OPTIONAL = (
     "eccodes",

@@ -1,15 +1,16 @@
-"""Digests of local files, which tell a file that was written again from one that was copied or only touched."""
+"""Digests of files, which tell a file that was written again from one that was copied or only touched."""
 
 from __future__ import annotations
 
 import hashlib
 import os
 from collections.abc import Callable
-from functools import lru_cache
+from functools import partial
 
 import numpy as np
 from numpy.typing import NDArray
 
+from virtualstack.cache import ByteCache, each
 from virtualstack.errors import StorageError
 from virtualstack.location import Location, Reads, local_path, merge_edges
 from virtualstack.system import READ_FLAGS, pread
@@ -23,7 +24,8 @@ _BLOCK_BYTES = 1 << 12
 """Bytes that are read at the beginning, in the middle and at the end of a file."""
 
 _PART_BYTES = 1 << 23
-_MAX_KEPT_DIGESTS = 1 << 18
+_MAX_WHOLE_BYTES = 1 << 18  # a smaller file is read whole
+_KEPT: ByteCache[str] = ByteCache(1 << 18, each)
 _N_DIGITS = 32
 _MAX_METADATA_RANGES = 1024  # an HDF5 file has more only if it has more than some 40,000 chunks
 _MAX_METADATA_BYTES = 8 * 1024 * 1024
@@ -32,8 +34,8 @@ _N_BLOCKS = 8
 _SAMPLE_BYTES = 64
 
 
-def read_digest(found: Location, ranges: str = "", /) -> str:
-    """Return the digest of a local file: 128 bits of the SHA-256 of some of its bytes.
+def read_digest(found: Location, ranges: str = "", read: Callable[[int, int], bytes] | None = None, /) -> str:
+    """Return the digest of a file: 128 bits of the SHA-256 of some of its bytes.
 
     It is computed once in a process for each version of a file.
 
@@ -43,17 +45,20 @@ def read_digest(found: Location, ranges: str = "", /) -> str:
         Location of the file, with its current size and modification time.
     ranges
         The byte ranges, as in `Fingerprint`.
+    read
+        Function that reads a remote file.
 
     Raises
     ------
     StorageError
         The file cannot be read.
     """
-    return _digest(found.url, found.size or 0, found.last_modified, ranges)
+    url, size = found.url, found.size or 0
+    make = partial(_local_digest, url, ranges, size) if read is None else partial(digest_of, read, ranges, size)
+    return _KEPT.get((url, size, found.last_modified, ranges), make)
 
 
-@lru_cache(maxsize=_MAX_KEPT_DIGESTS)
-def _digest(url: str, size: int, last_modified: float | None, ranges: str) -> str:
+def _local_digest(url: str, ranges: str, size: int) -> str:
     path = local_path(url)
     if path is None:
         raise StorageError(f"'{url}' is not the URL of a local file ('file:///...')", url=url)
@@ -110,7 +115,7 @@ def choose_ranges(reads: Reads, ends: NDArray[np.int64], size: int, /) -> str:
         Bytes of the file.
     """
     edges = _thin(reads.edges(), _MAX_METADATA_RANGES)
-    if len(edges) == 1 and edges[0, 1] - edges[0, 0] == size:
+    if size <= _MAX_WHOLE_BYTES or (len(edges) == 1 and edges[0, 1] - edges[0, 0] == size):
         return ALL
     most = edges[:, :1] + [0, _MAX_METADATA_BYTES // max(1, len(edges))]
     edges = np.minimum(edges, most)

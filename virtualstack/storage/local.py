@@ -9,7 +9,6 @@ import threading
 import weakref
 from collections import OrderedDict
 from collections.abc import Sequence
-from dataclasses import replace
 from itertools import repeat
 from pathlib import Path
 from typing import Self
@@ -18,8 +17,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from virtualstack.errors import AccessDeniedError, SourceNotFoundError, StorageError, VirtualStackError
-from virtualstack.location import Fingerprint, Location, absolute_url, local_path
-from virtualstack.storage.digests import choose_ranges, read_digest
+from virtualstack.location import Location, absolute_url, local_path
 from virtualstack.storage.source import (
     ByteRange,
     Bytes,
@@ -37,7 +35,6 @@ __all__ = [
     "look_up_local",
     "open_local",
     "read_local",
-    "with_fingerprint",
 ]
 
 _MAX_OPEN = 128  # descriptors kept; a process may have 1024, and an archive 10^5 files
@@ -212,34 +209,6 @@ def read_local(url: str, offset: int, length: int, /, *, expected: Location) -> 
     if len(data) != length:
         check_lengths([length], [data], url=url)
     return data
-
-
-def with_fingerprint(location: Location, ends: NDArray[np.int64], /) -> Location:
-    """Return a location with the current fingerprint of its file, if the file is still the version that was indexed.
-
-    Other locations are returned unchanged: files that changed, that do not exist or have no known version, and
-    objects that are not local files.
-
-    Parameters
-    ----------
-    location
-        The location.
-    ends
-        Offset of the byte after each chunk.
-    """
-    known = location.fingerprint
-    versions = location.last_modified, location.unmodified_since, known
-    if not location.url.startswith("file://") or versions == (None, None, None):
-        return location
-    try:
-        now = look_up_local(location.url)
-        check_version(location, now)
-        if known is None:
-            ranges = "" if location.reads is None else choose_ranges(location.reads, ends, now.size or 0)
-            known = Fingerprint(now.last_modified, read_digest(now, ranges), ranges)
-    except StorageError:
-        return location
-    return replace(location, fingerprint=replace(known, last_modified=now.last_modified))
 
 
 def look_up_local(url: str, /) -> Location:

@@ -221,7 +221,8 @@ class RemoteSource:
         ask = functools.partial(connection.look_up, self.location.url, key)
         if etags_differ(self.location.etag, found.etag) and are_replicas(self.location, found, ask):
             self.location = replace(self.location, etag=None)
-        check_version(self.location, found)
+        url = self.location.url
+        check_version(self.location, found, lambda begin, n: bytes(connection.get(url, key, begin, begin + n)[0]))
 
     def _fetch_whole(self) -> memoryview:
         with self._lock:

@@ -33,6 +33,7 @@ __all__ = [
     "check_ranges",
     "check_version",
     "etags_differ",
+    "is_strong",
     "warn_of_change",
 ]
 
@@ -169,12 +170,21 @@ def check_lengths(lengths: Sequence[int], got: Sequence[Bytes], /, *, url: str) 
             )
 
 
-def check_version(expected: Location | None, found: Location, /) -> None:
+def check_version(
+    expected: Location | None, found: Location, /, read: Callable[[int, int], bytes] | None = None
+) -> None:
     """Raise `SourceChangedError` if a source is not the version that was indexed.
 
-    Size and etag are compared if they are known on both sides, and the etag only if neither is weak. Local files have
-    no etag: if the modification time differs, the digest of the file decides, which is read once in a process. Without
-    a digest, such as in Icechunk, another or a later time is a change.
+    Size and etag are compared if they are known on both sides, and the etag only if neither is weak. Without an etag to
+    compare, as for local files, the digest of the file decides if the modification time differs; it is read once in a
+    process. Without a digest, such as in Icechunk, another or a later time of a local file is a change.
+
+    Parameters
+    ----------
+    expected, found
+        The version that was indexed, and the one that exists.
+    read
+        Function that reads a remote source from an offset; without it, only local files have digests.
 
     Raises
     ------
@@ -183,15 +193,17 @@ def check_version(expected: Location | None, found: Location, /) -> None:
     """
     if expected is None or expected == found:
         return
-    if change := _change(expected, found):
+    if change := _change(expected, found, read):
+        remedy = "Scan it again (in a vstack: 'virtualstack refresh')"
+        if expected.unmodified_since is not None and expected.fingerprint is None:  # of a reference in Icechunk
+            remedy = "Only its time is known: keep it with 'cp -p' or 'rsync -a', write the references again"
         raise SourceChangedError(
-            f"'{found.url}' changed after it was indexed: {change}. Run 'virtualstack refresh' on its vstack, or read "
-            "it as it is with stale='warn'",
+            f"'{found.url}' changed after it was indexed: {change}. {remedy}, or read it as it is with stale='warn'",
             url=found.url,
         )
 
 
-def _change(expected: Location, found: Location) -> str | None:
+def _change(expected: Location, found: Location, read: Callable[[int, int], bytes] | None) -> str | None:
     """Return in words what a version has instead of what was indexed."""
     if None not in (expected.size, found.size) and expected.size != found.size:
         return _instead(human_bytes, lambda x: f"{x:,} bytes", found.size, expected.size)
@@ -204,8 +216,10 @@ def _change(expected: Location, found: Location) -> str | None:
     was = expected.last_modified if known is None else known.last_modified
     latest = expected.unmodified_since
     is_late = latest is not None and now is not None and now > latest
-    if is_local and known is not None and known.digest and (was != now or is_late):
-        if read_digest(found, known.ranges) == known.digest:
+    is_told = is_strong(expected.etag) and is_strong(found.etag)
+    can_read = is_local or (read is not None and not is_told)
+    if can_read and known is not None and known.digest and (was != now or is_late):
+        if read_digest(found, known.ranges, None if is_local else read) == known.digest:
             return None
         return f"other content, {_times(now, was)}"
     if is_late:
@@ -217,9 +231,14 @@ def _change(expected: Location, found: Location) -> str | None:
 
 def etags_differ(old: str | None, new: str | None, /) -> bool:
     """Return whether two etags are of different versions; a weak or unknown one is not compared (RFC 9110 8.8.1)."""
-    if not old or not new or old.startswith("W/") or new.startswith("W/"):
+    if not old or not new or not is_strong(old) or not is_strong(new):
         return False
     return old.strip('"') != new.strip('"')  # obstore keeps the quotes, s3fs and caches do not always
+
+
+def is_strong(etag: str | None, /) -> bool:
+    """Return whether an etag is known and tells versions apart."""
+    return bool(etag) and not str(etag).startswith("W/")
 
 
 def are_replicas(expected: Location, found: Location, ask: Callable[[], Location], /) -> bool:

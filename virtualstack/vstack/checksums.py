@@ -1,50 +1,82 @@
-"""Digests of all bytes of sources: recorded with ``checksums=True``, and compared by ``Repository.verify``."""
+"""Digests of sources: recorded when a store is written, and compared by ``Repository.verify``."""
 
 from __future__ import annotations
 
 from collections.abc import Iterable
 from dataclasses import replace
 
+import numpy as np
+from numpy.typing import NDArray
+
 from virtualstack.errors import StorageError
 from virtualstack.location import Fingerprint, Location
-from virtualstack.manifests import ManifestArray, ManifestGroup
-from virtualstack.storage import Storage
-from virtualstack.storage.digests import ALL, digest_of
+from virtualstack.storage import Storage, check_version
+from virtualstack.storage.digests import ALL, choose_ranges, digest_of
+from virtualstack.storage.local import look_up_local
+from virtualstack.storage.source import is_strong
 from virtualstack.storage.threads import concurrently
 
-__all__ = ["with_checksums", "wrong_digests"]
+__all__ = ["with_fingerprint", "wrong_digests"]
 
 
-def with_checksums(group: ManifestGroup, storage: Storage, /) -> ManifestGroup:
-    """Return a group whose sources have digests of all of their bytes; every source is read once.
+def with_fingerprint(
+    location: Location, ends: NDArray[np.int64], /, *, storage: Storage, store: str, checksums: bool = False
+) -> Location:
+    """Return a location with the fingerprint of its source, if the source is still the version that was indexed.
+
+    Local files have one, and files on web servers without a strong etag. Sources that changed, that do not exist or
+    have no known version get none.
+
+    Parameters
+    ----------
+    location
+        The location.
+    ends
+        Offset of the byte after each chunk.
+    storage
+        Storage that reads the source.
+    store
+        URL of the store, which has the fingerprints of its own sources: these are not read again.
+    checksums
+        If true, every source gets a digest of all of its bytes.
 
     Raises
     ------
     StorageError
-        A source cannot be read, or changed after it was indexed.
+        With ``checksums``, the source cannot be read, or it changed.
     """
-    arrays = [array for _, node in group.walk() for array in node.arrays.values()]
-    access = {x: array.access for array in arrays for x in array.in_memory().locations}
+    known = location.fingerprint
+    if checksums and (known is None or known.ranges != ALL):
+        return _with_digest(location, ALL, storage)
+    if known is not None and (location.last_modified is not None or location.relative_to == store):
+        return location
+    is_local, is_web = (location.url.startswith(x) for x in ("file://", ("http://", "https://")))
+    if not (is_local or (is_web and known is None and not is_strong(location.etag))):
+        return location
+    if (location.last_modified, location.unmodified_since, known) == (None, None, None):
+        return location
+    try:
+        if known is None:
+            ranges = "" if location.reads is None else choose_ranges(location.reads, ends, location.size or 0)
+            return _with_digest(location, ranges, storage)
+        now = look_up_local(location.url)
+        check_version(location, now)
+    except StorageError:
+        return location
+    return replace(location, fingerprint=replace(known, last_modified=now.last_modified))
 
-    def read(location: Location) -> Location:
-        source = storage.with_access(access[location]).source(location.url, expected=location)
-        digest = digest_of(source.read, ALL, source.size)
-        time = location.last_modified if location.last_modified is not None else source.location.last_modified
-        return replace(location, fingerprint=Fingerprint(time, digest, ALL))
 
-    checked = dict(zip(access, concurrently(read, list(access), [x.url for x in access]), strict=True))
-
-    def placed(array: ManifestArray) -> ManifestArray:
-        manifest = array.in_memory()
-        return replace(array, manifest=replace(manifest, locations=tuple(checked[x] for x in manifest.locations)))
-
-    return group.map_arrays(placed)
+def _with_digest(location: Location, ranges: str, storage: Storage) -> Location:
+    source = storage.source(location.url, expected=location)
+    digest = digest_of(source.read, ranges, source.size)
+    time = source.location.last_modified
+    return replace(location, fingerprint=Fingerprint(location.last_modified if time is None else time, digest, ranges))
 
 
 def wrong_digests(locations: Iterable[Location], storage: Storage, /) -> dict[Location, str]:
     """Return the sources whose bytes differ from the digests that were recorded for them, each with the reason.
 
-    Times and etags do not count. Remote sources have a digest only if the store was written with checksums.
+    Times and etags do not count. Sources with a strong etag have a digest only if the store was written with checksums.
     """
     recorded = [(x, known) for x in locations if (known := x.fingerprint) is not None]
 

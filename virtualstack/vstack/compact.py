@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterable
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -11,6 +12,7 @@ import numpy as np
 from virtualstack.errors import WriterError
 from virtualstack.printable import first_names
 from virtualstack.storage import ObjectStore
+from virtualstack.vstack.checksums import with_fingerprint
 from virtualstack.vstack.format.archive import Archive
 from virtualstack.vstack.format.history import OpenStore, array_in
 from virtualstack.vstack.format.snapshot import ArrayNode, Snapshot
@@ -68,7 +70,8 @@ def compact(
     pieces = {path: _whole(base, path, archive) for path in chosen}
     columns = max(_columns(node, archive) for node in chosen.values())
     n_rows = sum(math.prod(piece.manifest.shape) for piece in pieces.values())
-    segment = SegmentWriter(objects.target, columns=columns, n_rows=n_rows)
+    fingerprint = partial(with_fingerprint, storage=objects.storage, store=objects.url)
+    segment = SegmentWriter(objects.target, columns=columns, n_rows=n_rows, fingerprint=fingerprint)
     edits = {
         path: ArrayEdit(header=node.header, parts=[place(pieces[path], segment, columns)], merges=node.n_placed)
         for path, node in chosen.items()

@@ -24,6 +24,7 @@ from virtualstack.manifests import ABSENT, EMPTY, ENTRY, INLINE, ChunkAxis, Chun
 from virtualstack.manifests.manifest import Overlay
 from virtualstack.printable import MAX_SHOWN_ITEMS, counted, printable
 from virtualstack.storage import Storage
+from virtualstack.storage.digests import ALL
 from virtualstack.verify import values_differ
 from virtualstack.vstack.format.snapshot import Snapshot
 from virtualstack.vstack.rescan import Rescan, Scanned, rescan
@@ -128,7 +129,9 @@ def refresh[R: StoredSnapshot](
     snapshot = store.snapshot
     if overlays:
         said = message or _said(told, refreshed, masked)
-        snapshot = store.write(store.group, overlays=overlays, message=said)
+        known = [told[url].recorded.fingerprint for url in refreshed]
+        checksums = bool(known) and all(x is not None and x.ranges == ALL for x in known)
+        snapshot = store.write(store.group, overlays=overlays, message=said, checksums=checksums)
     return Refreshed(
         repository=open_at(snapshot), refreshed=tuple(refreshed), masked=tuple(masked), left=tuple(sorted(left))
     )

@@ -77,6 +77,7 @@ class Repository(Maintenance):
         storage: StorageLike = None,
         message: str | None = None,
         relative: bool = False,
+        checksums: bool = False,
     ) -> Repository:
         """Write a new store, whose first snapshot is a dataset or tree.
 
@@ -99,6 +100,9 @@ class Repository(Maintenance):
         relative
             If true, sources in the folder that holds the store are written relative to the store, so that both can be
             moved together.
+        checksums
+            If true, a checksum of all bytes of each source is recorded, which reads every source once
+            (docs/how-to/check-a-vstack.md).
 
         Returns
         -------
@@ -128,7 +132,7 @@ class Repository(Maintenance):
         reached = Storage.from_option(storage)
         (group,) = groups_from([part], reached, allow)
         group = with_coordinates(group, reached)
-        made = save(group, url, storage=reached, allow=allow, message=message, relative=relative)
+        made = save(group, url, storage=reached, allow=allow, message=message, relative=relative, checksums=checksums)
         return cls(ObjectStore(absolute_url(url).rstrip("/") + "/", reached, allow), made, allow)
 
     @classmethod
@@ -199,6 +203,7 @@ class Repository(Maintenance):
         combine_options: Mapping[str, Any] | None = None,
         message: str | None = None,
         relative: bool = False,
+        checksums: bool = False,
     ) -> Repository:
         """Append a dataset, a tree or a file to the store, along a dimension.
 
@@ -227,6 +232,9 @@ class Repository(Maintenance):
         relative
             If true, sources in the folder that holds the store are written relative to the store, so that both can be
             moved together.
+        checksums
+            If true, a checksum of all bytes of each source is recorded, which reads every source once
+            (docs/how-to/check-a-vstack.md).
 
         Returns
         -------
@@ -263,7 +271,7 @@ class Repository(Maintenance):
         fitting = Fitting.from_options(join=join, options=combine_options, storage=storage)
         addition = Addition(append_dim=dim, region=None, ordered=ordered, fitting=fitting)
         (group,) = groups_from([part], storage, self.allow, is_tree=bool(store.group.groups))
-        return self._at(store.add(group, addition, message=message, relative=relative))
+        return self._at(store.add(group, addition, message=message, relative=relative, checksums=checksums))
 
     def write(
         self,
@@ -340,6 +348,7 @@ class Repository(Maintenance):
         combine_options: Mapping[str, Any] | None = None,
         message: str | None = None,
         relative: bool = False,
+        checksums: bool = False,
         progress: Progress | bool | None = None,
     ) -> Repository:
         """Add files at the places that their labels name, and replace elements that the store has.
@@ -388,6 +397,9 @@ class Repository(Maintenance):
         relative
             If true, sources in the folder that holds the store are written relative to the store, so that both can be
             moved together.
+        checksums
+            If true, a checksum of all bytes of each source is recorded, which reads every source once
+            (docs/how-to/check-a-vstack.md).
         progress
             ``True`` for a progress bar of the scan in a notebook or on stderr, or a function of the number of finished
             files and of all files.
@@ -435,4 +447,4 @@ class Repository(Maintenance):
         dim = growing_dimension(store.group) if dim is None else dim
         groups = groups_from(parts, storage, self.allow, is_tree=bool(store.group.groups), progress=progress)
         made, overlays = updated(store.group, groups, dim, labels, fitting, prefer)
-        return self._at(store.write(made, overlays=overlays, message=message, relative=relative))
+        return self._at(store.write(made, overlays=overlays, message=message, relative=relative, checksums=checksums))

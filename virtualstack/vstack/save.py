@@ -74,7 +74,14 @@ class Stored:
         return self.opened.group(self.snapshot).with_access(access)
 
     def add(
-        self, group: ManifestGroup, addition: Addition, /, *, message: str | None = None, relative: bool = False
+        self,
+        group: ManifestGroup,
+        addition: Addition,
+        /,
+        *,
+        message: str | None = None,
+        relative: bool = False,
+        checksums: bool = False,
     ) -> Snapshot:
         """Commit the group of this snapshot with another group appended, or written over a region.
 
@@ -86,7 +93,7 @@ class Stored:
             Another writer has changed the same part of the store in the meantime.
         """
         made, overlays = addition.add(self.group, group)
-        return self.write(made, overlays=overlays, message=message, relative=relative)
+        return self.write(made, overlays=overlays, message=message, relative=relative, checksums=checksums)
 
     def write(
         self,
@@ -96,6 +103,7 @@ class Stored:
         overlays: Mapping[str, Sequence[Overlay]] | None = None,
         message: str | None = None,
         relative: bool = False,
+        checksums: bool = False,
         segment: str | None = None,
     ) -> Snapshot:
         """Commit the differences of a group from this snapshot; without differences, no snapshot is made.
@@ -112,6 +120,7 @@ class Stored:
             overlays=overlays,
             message=message,
             relative=relative,
+            checksums=checksums,
             segment=segment,
             always=False,
         )
@@ -132,6 +141,7 @@ def save(
     combine_options: Mapping[str, Any] | None = None,
     message: str | None = None,
     relative: bool = False,
+    checksums: bool = False,
     progress: Show | None = None,
 ) -> Snapshot:
     """Make a group the newest snapshot of a store, or add it to the newest snapshot.
@@ -154,6 +164,8 @@ def save(
         Message of the snapshot, for the log.
     relative
         If true, sources in the folder that holds the store are written relative to the store.
+    checksums
+        If true, each source is read once for a checksum of all of its bytes.
     progress
         Function that is called after each variable of a group that is written as a whole.
 
@@ -189,10 +201,12 @@ def save(
         storage=reached,
     )
     if addition is not None:
-        return Stored.newest(objects, allow).add(group, addition, message=message, relative=relative)
+        return Stored.newest(objects, allow).add(
+            group, addition, message=message, relative=relative, checksums=checksums
+        )
     base = _base(objects, group, mode)
     opened = OpenStore(objects, permission_for_snapshot(objects.url, base, allow))
-    return write_group(opened, base, group, message=message, relative=relative, progress=progress)
+    return write_group(opened, base, group, message=message, relative=relative, checksums=checksums, progress=progress)
 
 
 def _base(objects: ObjectStore, group: ManifestGroup, mode: Literal["w-", "w"]) -> Snapshot:

@@ -130,7 +130,7 @@ def _problem(recorded: Location, now: Location | StorageError, storage: Storage)
     if etags_differ(recorded.etag, now.etag) and are_replicas(recorded, now, ask):
         expected = replace(recorded, etag=None)
     try:
-        check_version(expected, now)
+        check_version(expected, now, lambda *span: storage.source(recorded.url).read(*span))
     except SourceChangedError as error:
         return SourceProblem(recorded.url, "changed", str(error), recorded, now)
     except StorageError as error:  # the file can be listed, but not read

@@ -21,7 +21,7 @@ from virtualstack.formats.base import PARTS
 from virtualstack.formats.grib.headers import GribHeader, has_endless_time, make_header
 from virtualstack.formats.grib.keys import QUALIFIER, UNDEFINED, Asking
 from virtualstack.formats.grib.messages import Field
-from virtualstack.location import Location
+from virtualstack.location import Location, Reads
 from virtualstack.manifests import ManifestGroup
 from virtualstack.manifests.cells import distinct_rows
 from virtualstack.manifests.inline import inline_array
@@ -105,8 +105,8 @@ _NO_TIME = np.iinfo(np.int64).min
 """Value of ``time`` if a field has no time. The value of ``step`` if a field has no step is NaN."""
 
 
-_SCANS = {"checksums", "reads"}
-"""Fields of a location that its scan needs, and nobody later."""
+_APART = {"checksums", "reads"}
+"""Fields of a location that are objects: GRIB files have no ``checksums``, and the edges of ``reads`` are an array."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -152,7 +152,8 @@ class Records:
             arrays={_FIELDS: inline_array(self.fields, name=f"/{_FIELDS}", dims=[_FIELDS], attributes={})},
             attributes={
                 PARTS: "grib",
-                "location": {x.name: getattr(self.location, x.name) for x in fields(Location) if x.name not in _SCANS},
+                "location": {x.name: getattr(self.location, x.name) for x in fields(Location) if x.name not in _APART},
+                "reads": None if self.location.reads is None else self.location.reads.edges(),
                 "names": self.names,
                 "headers": self.headers,
                 "stubs": self.stubs,
@@ -178,7 +179,7 @@ class Records:
             raise ManifestError(f"the group of '{group.url}' has no GRIB records")
         manifest = group.arrays[_FIELDS].in_memory()
         return cls(
-            location=Location(**said["location"]),
+            location=Location(**said["location"], reads=None if said["reads"] is None else Reads(said["reads"])),
             names=tuple(said["names"]),
             headers=tuple(tuple(header) for header in said["headers"]),
             stubs=tuple(said["stubs"]),

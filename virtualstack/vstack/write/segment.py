@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import zlib
-from collections.abc import Collection, Iterable, Sequence
+from collections.abc import Callable, Collection, Iterable, Sequence
 from itertools import pairwise
 
 import numpy as np
@@ -12,8 +12,8 @@ from numpy.typing import NDArray
 
 from virtualstack.location import Location
 from virtualstack.storage import Target
-from virtualstack.storage.local import with_fingerprint
 from virtualstack.storage.target import Puts
+from virtualstack.storage.threads import concurrently
 from virtualstack.vstack.format.archive import CHECKSUM_BYTES, HEAP_PART_STRIDE, Segment
 from virtualstack.vstack.format.documents import dump
 from virtualstack.vstack.format.names import heap_key, heap_seed, new_id, refs_key, shard_mark, sources_key
@@ -45,12 +45,23 @@ class SegmentWriter:
         Number of rows that will be added.
     name
         Name of the segment, if some of its objects exist already; a new name by default.
+    fingerprint
+        Function that returns a source with its fingerprint, from the offsets after its chunks.
     """
 
-    def __init__(self, target: Target, *, columns: int, n_rows: int, name: str | None = None) -> None:
+    def __init__(
+        self,
+        target: Target,
+        *,
+        columns: int,
+        n_rows: int,
+        fingerprint: Callable[[Location, NDArray[np.int64]], Location],
+        name: str | None = None,
+    ) -> None:
         self.name = name or new_id()
         self.row = 0
         self._puts = Puts(target)
+        self._fingerprint = fingerprint
         self._columns = columns
         self._n_rows = n_rows
         self._page = page_rows(n_rows)
@@ -146,10 +157,7 @@ class SegmentWriter:
             self._put_heap()
         if self._shards:
             self._puts.put(refs_key(self.name), orjson.dumps(refs_document(self._columns, self._n_rows)))
-        sources = [
-            x if _is_kept(x, prefixes.store) else with_fingerprint(x, ends)
-            for x, ends in zip(self._sources, self._ends(), strict=True)
-        ]
+        sources = list(concurrently(lambda x: self._fingerprint(*x), self._ends(), [x.url for x in self._sources]))
         chosen, rows = prefixes.rows(sources, relative=relative)
         few = SourcePage(tuple(rows)) if len(rows) <= MAX_LISTED_SOURCES else None
         if few is None:
@@ -166,20 +174,15 @@ class SegmentWriter:
         )
         return segment, chosen
 
-    def _ends(self) -> list[NDArray[np.int64]]:
-        """Return, for each source, the offset of the byte after some of its chunks."""
+    def _ends(self) -> list[tuple[Location, NDArray[np.int64]]]:
+        """Return each source with the offset of the byte after some of its chunks."""
         sources, offsets, lengths = np.concatenate([np.empty((3, 0), np.int64), *self._samples], 1)
         order = np.argsort(sources, kind="stable")
         cuts = np.searchsorted(sources[order], np.arange(len(self._sources) + 1))
         ends = (offsets + lengths)[order]
-        return [ends[a:b] for a, b in pairwise(cuts.tolist())]
+        return [(x, ends[a:b]) for x, (a, b) in zip(self._sources, pairwise(cuts.tolist()), strict=True)]
 
     def _put_sources(self, rows: Sequence[SourceRow]) -> None:
         for page, begin in enumerate(range(0, len(rows), PAGE_SOURCES)):
             document = SourcePage(tuple(rows[begin : begin + PAGE_SOURCES])).document()
             self._puts.put(sources_key(self.name, page), dump({"segment": self.name, "page": page, **document}))
-
-
-def _is_kept(source: Location, store: str) -> bool:
-    """Return whether the store has the fingerprint of a source, so that the file is not read for it again."""
-    return source.fingerprint is not None and (source.last_modified is not None or source.relative_to == store)

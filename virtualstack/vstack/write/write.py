@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
+from functools import partial
 from itertools import accumulate
 
 from virtualstack.errors import ConflictError, SourceNotFoundError
@@ -14,6 +15,7 @@ from virtualstack.manifests.serialised.headers import ArrayHeader, same_group_he
 from virtualstack.progress import Show, reported
 from virtualstack.storage import ObjectStore
 from virtualstack.storage.dry_run import is_pending
+from virtualstack.vstack.checksums import with_fingerprint
 from virtualstack.vstack.format.history import MAX_BUNDLE_BYTES, OpenStore, bundle_chunk, make_token
 from virtualstack.vstack.format.manifest import StoredManifest
 from virtualstack.vstack.format.names import SEGMENTS
@@ -42,6 +44,7 @@ def write_group(
     overlays: Mapping[str, Sequence[Overlay]] | None = None,
     message: str | None = None,
     relative: bool = False,
+    checksums: bool = False,
     segment: str | None = None,
     always: bool = True,
     progress: Show | None = None,
@@ -65,6 +68,8 @@ def write_group(
         Message of the commit.
     relative
         If true, sources in the folder that holds the store are written relative to it.
+    checksums
+        If true, each new source is read once for a checksum of all of its bytes.
     segment
         Name of the segment to write, if some of its objects exist already.
     always
@@ -81,7 +86,9 @@ def write_group(
     StorageError
         The store cannot be written.
     """
-    edit = make_edit(store, base, group, overlays or {}, relative=relative, segment=segment, progress=progress)
+    edit = make_edit(
+        store, base, group, overlays or {}, relative=relative, checksums=checksums, segment=segment, progress=progress
+    )
     if edit.is_empty and not always:
         return base
     return commit(store, base, edit, message=message)
@@ -112,6 +119,7 @@ def make_edit(
     /,
     *,
     relative: bool,
+    checksums: bool = False,
     segment: str | None = None,
     progress: Show | None = None,
 ) -> Edit:
@@ -139,7 +147,9 @@ def make_edit(
     own = [piece for each in pieces.values() for piece in each if not piece.is_stored]
     columns = count_columns(own)
     n_rows = sum(math.prod(piece.manifest.shape) for piece in own)
-    writer = SegmentWriter(objects.target, columns=columns, n_rows=n_rows, name=segment)
+    reached = objects.storage.with_entries(*group.accesses())
+    fingerprint = partial(with_fingerprint, storage=reached, store=objects.url, checksums=checksums)
+    writer = SegmentWriter(objects.target, columns=columns, n_rows=n_rows, fingerprint=fingerprint, name=segment)
     for path, each in reported(pieces.items(), progress):
         keeps = bool(each) and _is_whole_array(each[0], path, base)
         if len(each) == keeps and _is_same(path, arrays[path], base):

@@ -129,8 +129,8 @@ export class Chunks {
       throw new SourceChangedError(`the source changed after it was scanned: its ${what} is ${now}, and was ${then}`, { url });
     };
     if (source.size !== null && answer.size !== null && answer.size !== source.size) changed("size", answer.size, source.size);
-    const etag = answer.etag === null ? null : plain(answer.etag);
-    if (source.etag !== null && etag !== null && etag !== plain(source.etag)) changed("etag", etag, plain(source.etag));
+    const [etag, was] = [answer.etag, source.etag].map(strong);
+    if (etag !== null && was !== null && etag !== was) changed("etag", etag, was);
     if (source.unmodifiedSince !== null && answer.lastModified !== null && answer.lastModified > source.unmodifiedSince) {
       changed("time of modification", time(answer.lastModified), `not after ${time(source.unmodifiedSince)}`);
     }
@@ -181,7 +181,8 @@ export function checkSize(size: number): void {
 const bytesOfElements = (x: Elements): number =>
   Math.max(1, typeof x[0] === "string" ? (x as string[]).reduce((n, y) => n + 2 * y.length + 32, 0) : x.length);
 
-const plain = (etag: string): string => etag.replace(/^W\//, "").replaceAll('"', "");
+/** Return an etag without quotes; a weak one says nothing about bytes, so it is not compared. */
+const strong = (etag: string | null): string | null => (etag === null || etag.startsWith("W/") ? null : etag.replaceAll('"', ""));
 const time = (seconds: number): string => new Date(1000 * seconds).toISOString();
 
 /** Return where the bytes of a cell are, from its placement and its row. */
