@@ -26,7 +26,7 @@ from virtualstack.manifests import ChunkManifest, ManifestGroup
 from virtualstack.reading import read_array
 from virtualstack.storage import MemoryTarget, Storage
 from virtualstack.testing.strategies import ZLIB, store_array
-from virtualstack.zarr.documents import serve
+from virtualstack.zarr.present import present
 from virtualstack.zarr.store import ManifestStore
 from virtualstack.zarr.uniform import UniformArray
 
@@ -444,7 +444,7 @@ def test_a_child_forked_while_another_thread_reads_reads_too(monkeypatch, where)
     if where == "decoding":
         monkeypatch.setattr(UniformArray, "read", slow(UniformArray.read))
     else:
-        monkeypatch.setattr("virtualstack.zarr.store.serve", slow(serve))
+        monkeypatch.setattr("virtualstack.zarr.keys.present", slow(present))
 
     def child():
         goes_on.set()

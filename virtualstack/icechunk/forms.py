@@ -29,7 +29,7 @@ from virtualstack.manifests.plain import longest_cells, match_axes
 from virtualstack.progress import Show
 from virtualstack.reading import OnAbsent, read_array
 from virtualstack.storage import StorageLike
-from virtualstack.zarr.documents import codec_documents, dump_document, fill_attribute, stored_document
+from virtualstack.zarr.documents import array_document, codec_documents, dump_document, fill_attribute
 from virtualstack.zarr.metadata.attributes import json_attributes, keep_unwritable_attributes, restore_cf
 from virtualstack.zarr.metadata.version2 import group_attributes
 from virtualstack.zarr.rewrite.plan import RewritePlan, plan_rewrite
@@ -296,7 +296,7 @@ def _listed(edges: NDArray[np.int64]) -> list[Any]:
 
 def _document(array: ManifestArray, grid: _Grid, path: str) -> bytes:
     try:
-        document = stored_document(array, name=path, chunks=grid.chunks, codecs=grid.codecs)
+        document = array_document(array, name=path, chunks=grid.chunks, codecs=grid.codecs)
     except UnsupportedFeatureError as error:
         raise WriterError(str(error), variable=path, feature=error.feature) from error
     if grid.edges is not None:

@@ -32,7 +32,7 @@ except ImportError as error:
 from virtualstack.reading import check_absent
 from virtualstack.serve.answers import problem
 from virtualstack.serve.browser import BrowserServer
-from virtualstack.serve.content import ServedForm
+from virtualstack.serve.content import make_clients
 from virtualstack.serve.cubes import CubeLike, make_cube
 from virtualstack.serve.reads import Memory, Reads
 from virtualstack.serve.server import CubeServer
@@ -157,14 +157,14 @@ def app(
     check_absent(absent)
     if codecs not in ("common", "any"):
         raise ValueError(f"codecs={codecs!r} must be 'common' or 'any'")
-    form = ServedForm(chunks=dict(chunks or {}), any_codec=codecs == "any", absent=absent)
+    clients = make_clients(chunks, any_codec=codecs == "any", absent=absent)
     hosts = hosts or _LOCAL_HOSTS
     allowed = read_allowed_urls(allow)
     made = {
         _checked(name): make_cube(
             name,
             cube,
-            form=form,
+            clients=clients,
             storage=storage,
             allow=allowed if set(hosts) <= {*_LOCAL_HOSTS} else Listed(*allowed),
             options=build or {},

@@ -23,7 +23,7 @@ from virtualstack.icechunk.reader import Icechunk
 from virtualstack.location import absolute_url
 from virtualstack.manifests import ManifestGroup
 from virtualstack.scanning import scan
-from virtualstack.serve.content import Content, ServedForm
+from virtualstack.serve.content import Content
 from virtualstack.serve.verified import VerifiedFile
 from virtualstack.storage import Allow, ObjectStore, Storage, StorageLike, read_allowed_urls
 from virtualstack.storage.listing import is_pattern
@@ -31,6 +31,7 @@ from virtualstack.vstack.format.history import newest
 from virtualstack.vstack.format.names import snapshot_key
 from virtualstack.vstack.reader import VStack
 from virtualstack.vstack.repository import Repository
+from virtualstack.zarr.present import Client, ZarrFormat
 
 __all__ = ["Cube", "CubeLike", "make_cube", "name_from_url", "name_in_url"]
 
@@ -83,8 +84,8 @@ class Cube:
         URL of the references, ``None`` for a cube in memory.
     kind
         Name of the reader, such as ``"vstack"``.
-    form
-        How arrays are served.
+    clients
+        What readers of each version of zarr can do.
     open_newest
         Function that opens the newest version.
     stamp
@@ -104,7 +105,7 @@ class Cube:
     name: str
     url: str | None
     kind: str
-    form: ServedForm
+    clients: Mapping[ZarrFormat, Client]
     open_newest: Callable[[], _Opened]
     stamp: Callable[[], str] | None = None
     open_at: Callable[[str], _Opened] | None = None
@@ -151,7 +152,7 @@ class Cube:
                 opened = self.open_at(at)
             except SourceNotFoundError as error:  # which names the path of the store
                 raise SourceNotFoundError(f"cube '{self.name}' has no snapshot '{at}'") from error
-        return Content(opened.group, opened.storage, self.form, tag=opened.tag, is_fixed=at is not None)
+        return Content(opened.group, opened.storage, self.clients, tag=opened.tag, is_fixed=at is not None)
 
     async def content(self, at: str | None = None, /) -> Content:
         """Return the newest version, or a snapshot.
@@ -207,7 +208,7 @@ def make_cube(
     source: CubeLike,
     /,
     *,
-    form: ServedForm,
+    clients: Mapping[ZarrFormat, Client],
     storage: StorageLike,
     allow: Allow,
     options: Mapping[str, Any],
@@ -223,7 +224,7 @@ def make_cube(
     SourceNotFoundError
         The URL does not exist.
     """
-    settings: dict[str, Any] = {"name": name, "form": form, "refresh": refresh, "n_threads": n_threads}
+    settings: dict[str, Any] = {"name": name, "clients": clients, "refresh": refresh, "n_threads": n_threads}
     reached = Storage.from_option(storage)
     if isinstance(source, Repository):
         allow = (*read_allowed_urls(source.allow), *read_allowed_urls(allow))

@@ -136,7 +136,7 @@ class CubeFacts:
         page = _page(items, offset, len(self._arrays))
         if offset:
             return page
-        refused = list(content.refused().items())
+        refused = list(content.keys[3].refused().items())
         noted = [
             {"path": x.path, "kind": x.kind, "reason": printable(x.reason)[:_MAX_ATTRIBUTE_CHARACTERS]}
             for _, group in content.group.walk()

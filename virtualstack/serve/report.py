@@ -18,7 +18,7 @@ from urllib.parse import quote
 from virtualstack.errors import VirtualStackError, WriterError
 from virtualstack.location import absolute_url
 from virtualstack.printable import printable
-from virtualstack.serve.content import Content, ServedForm
+from virtualstack.serve.content import Content, make_clients
 from virtualstack.serve.cubes import Cube, CubeLike, make_cube, name_from_url
 from virtualstack.serve.facts import ASSETS, CubeFacts, dump_facts, shown_url
 from virtualstack.serve.verified import VerifiedFile
@@ -103,7 +103,7 @@ def report(
     made = make_cube(
         name or _name(cube),
         cube,
-        form=ServedForm(),
+        clients=make_clients(),
         storage=storage,
         allow=allow,
         options=options,

@@ -25,12 +25,12 @@ from virtualstack.serve.answers import (
     read_parts,
     shown_to_gdal,
 )
-from virtualstack.serve.content import Chunk, Content
+from virtualstack.serve.content import Content, public_url, stored_version
 from virtualstack.serve.cubes import Cube
 from virtualstack.serve.http import RangeError, error_body, find_status, is_same, make_hash, raw_headers, read_range
 from virtualstack.serve.reads import ClientGoneError, IsWanted, Lease, QueueFullError, Reads, read_if_wanted
 from virtualstack.storage import Bytes
-from virtualstack.zarr.portable import PortableArray, ZarrFormat
+from virtualstack.zarr.present import Chunk, ZarrArray, ZarrFormat
 
 __all__ = ["CubeServer"]
 
@@ -50,6 +50,9 @@ _CONDITIONS = frozenset([b"range", b"if-none-match"])
 
 _CLIENT_GONE = 499
 """Status in the log and the metrics for clients that left before their chunk was read, as in those of nginx."""
+
+_MAX_LISTED = 10_000
+"""Largest number of chunks in a listing of one folder."""
 
 _IMMUTABLE = "max-age=31536000, immutable"
 _NEWEST = "no-cache"
@@ -140,7 +143,7 @@ class CubeServer:
     async def _answer(
         self, cube: Cube, content: Content, key: str, zarr_format: ZarrFormat, request: Request
     ) -> ASGIApp:
-        found = content.chunk_key(key, zarr_format)
+        found = content.keys[zarr_format].chunk_key(key)
         if found is not None:
             request.scope[CHUNK_BYTES] = found[0].chunk_nbytes
             return await self._chunk(cube, content, key, *found, request)
@@ -154,14 +157,14 @@ class CubeServer:
                 response.headers["Vary"] = f"{response.headers['Vary']}, User-Agent"
             return response
         if not key or key.endswith("/"):
-            names = content.names(key.rstrip("/"), zarr_format)
+            names = content.keys[zarr_format].names(key.rstrip("/"), most=_MAX_LISTED)
             if names is not None:
                 return listing(f"{cube.name}/{key}", names, request.headers)
-        is_node = not content.find(key, zarr_format)[2]  # without its slash
+        is_node = not content.keys[zarr_format].find(key)[2]  # without its slash
         return _missing("" if is_node else key, request.method, f"cube '{cube.name}' has no key '{key}'")
 
     async def _chunk(
-        self, cube: Cube, content: Content, key: str, array: PortableArray, cell: tuple[int, ...], request: Request
+        self, cube: Cube, content: Content, key: str, array: ZarrArray, cell: tuple[int, ...], request: Request
     ) -> ASGIApp:
         if array.is_in_memory:
             chunk = content.chunk(array, cell)
@@ -170,7 +173,7 @@ class CubeServer:
             chunk = await asyncio.wait_for(look, self._timeout)
         if chunk is None:
             return problem(404, f"chunk {cell} of variable '{array.path}' was never written: it has the fill value")
-        identity = chunk.version or make_hash(
+        identity = stored_version(chunk) or make_hash(
             cube.name, content.tag, array.path, array.plain is None, array.uniform.chunks, cell
         )
         headers = {
@@ -184,7 +187,7 @@ class CubeServer:
             return Response(status_code=304, headers=headers)
         read = partial(self._read, cube, content, chunk, identity, partial(_wait_until_gone, request.receive))
         size, whole = chunk.length, None
-        if self._redirects and size and (url := chunk.public_url) is not None:
+        if self._redirects and size and (url := public_url(chunk)) is not None:
             (await read(0, 1, keeps=False)).release()  # clients would take status 404 of the source for the fill value
             return Response(status_code=307, headers={**headers, "Location": url})
         if size is None:  # it is known when the chunk is made
@@ -206,13 +209,13 @@ class CubeServer:
         if chunk.stored is None:
             lease = whole or await read(0, None)
             if part is None:
-                content.keep_head((key, array.zarr_format), (identity, 0, None), raw)
+                content.keep_head((key, array.client.zarr_format), (identity, 0, None), raw)
             return ChunkAnswer(status, raw, lease, begin, stop, timeout=self._timeout)
         most = min(_STREAMED_BYTES, self._reads[cube.name].memory.limit // 8)
         if stop - begin <= most:
             lease = await read(begin, stop)
             if part is None:
-                content.keep_head((key, array.zarr_format), (identity, 0, size), raw)
+                content.keep_head((key, array.client.zarr_format), (identity, 0, size), raw)
             return ChunkAnswer(status, raw, lease, 0, stop - begin, timeout=self._timeout)
         parts = read_parts(partial(read, keeps=False), begin, stop, min(_PART_BYTES, most))
         first = await anext(parts)
@@ -231,7 +234,6 @@ class CubeServer:
         *,
         keeps: bool = True,
     ) -> Lease:
-        absent = content.form.absent
         key = identity, begin, stop
         reads = self._reads[cube.name]
         most = {"max_cell_bytes": reads.max_kept_bytes, "max_bytes": reads.memory.limit}
@@ -240,7 +242,7 @@ class CubeServer:
             return await self._get(cube, key, make, chunk.array.count_bytes(cells), gone=gone)
         # A chunk that is made takes the memory of its stored bytes and of its values.
         nbytes = 2 * chunk.array.chunk_nbytes if chunk.stored is None or stop is None else stop - begin
-        read = partial(chunk.read, content.storage, absent, begin, stop)
+        read = partial(chunk.read, content.sources, begin, stop)
         return await self._get(cube, key, _in_thread(cube, read), nbytes, keeps=keeps, gone=gone)
 
     async def _get(
@@ -255,7 +257,7 @@ class CubeServer:
         loop, array = asyncio.get_running_loop(), chunk.array
 
         def get(cell: tuple[int, ...]) -> Awaitable[Lease]:
-            read = partial(array.read_cell, cell, content.storage, absent=content.form.absent)
+            read = partial(array.read_cell, cell, content.storage)
             key = ("cell", content.tag, array.path, cell)
             return self._get(cube, key, _in_thread(cube, read), 0, is_wanted=is_wanted)
 

@@ -1,11 +1,10 @@
-"""Describe arrays and groups as zarr v3: metadata documents, and which chunks exist in which form."""
+"""Describe arrays and groups as zarr v3: metadata documents and bytes of chunks."""
 
 from __future__ import annotations
 
 import json
 import math
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
 from functools import lru_cache
 from typing import Any
 
@@ -20,146 +19,73 @@ from zarr.registry import get_codec_class
 from virtualstack.codecs.codec import Codec
 from virtualstack.codecs.pipeline import n_array_codecs, split_elementwise, stored_dtype
 from virtualstack.errors import MissingDependencyError, UnsupportedFeatureError, WriterError
-from virtualstack.manifests import (
-    ABSENT,
-    EMPTY,
-    ChunkEncoding,
-    ChunkManifest,
-    ManifestArray,
-    ManifestGroup,
-    PlainArray,
-    unnamed_coordinates,
-    value_changing,
-)
-from virtualstack.reading import OnAbsent
-from virtualstack.zarr.chunk_key_encoding import ManifestKeys
+from virtualstack.manifests import ChunkEncoding, ManifestArray, ManifestGroup, unnamed_coordinates, value_changing
+from virtualstack.manifests.encoding import native
 from virtualstack.zarr.metadata.attributes import json_attributes
-from virtualstack.zarr.uniform import UniformArray
 
 __all__ = [
-    "ServedArray",
+    "array_document",
     "attributes_document",
     "codec_documents",
-    "decoded_document",
     "dump_document",
     "encode_chunk",
     "fill_attribute",
     "finite_attributes",
     "group_document",
-    "serve",
-    "stored_document",
-    "virtual_document",
     "why_refused",
 ]
 
 
-@dataclass(frozen=True, slots=True, eq=False, kw_only=True)
-class ServedArray:
-    """An array in the form in which zarr reads it.
-
-    Parameters
-    ----------
-    document
-        ``zarr.json``.
-    present
-        Mask of the chunks that exist; shape of the chunk grid.
-    plain
-        Form in which stored chunks are zarr's chunks, or ``None`` if they are served decoded.
-    uniform
-        Form in which chunks are decoded, or ``None`` if they are served in stored form.
-    """
-
-    document: Mapping[str, Any]
-    present: NDArray[np.bool_]
-    plain: PlainArray | None = None
-    uniform: UniformArray | None = None
-
-
-def serve(array: ManifestArray, /, *, name: str, absent: OnAbsent = "fill") -> ServedArray:
-    """Choose the form of an array for zarr: chunks in stored form if zarr understands them, else decoded chunks.
-
-    Chunks of a manifest that is not in memory are served decoded, and all are reported to exist: the manifest is
-    looked up only when a chunk is read.
-
-    Raises
-    ------
-    UnsupportedFeatureError
-        Zarr has no data type for the values.
-    """
-    dtype, zdtype = _dtypes(array, name)
-    is_known = isinstance(array.manifest, ChunkManifest)
-    plain = PlainArray.from_array(array) if is_known else None
-    if isinstance(plain, PlainArray) and (codecs := _plain_codecs(plain, dtype)) is not None:
-        code = plain.manifest.entries["location"]
-        present = code != EMPTY if absent == "raise" else (code != EMPTY) & (code != ABSENT)
-        return ServedArray(document=_document(array, zdtype, plain.chunks, codecs), present=present, plain=plain)
-    uniform = UniformArray.from_array(array)
-    return ServedArray(
-        document=_document(array, zdtype, uniform.chunks, _decoded_codecs(dtype)),
-        present=uniform.present(absent=absent) if is_known else np.broadcast_to(np.True_, uniform.grid.shape),
-        uniform=uniform,
-    )
-
-
-def decoded_document(
-    array: ManifestArray, /, *, name: str, chunks: tuple[int, ...], compressors: Sequence[Mapping[str, Any]] = ()
+def array_document(
+    array: ManifestArray,
+    /,
+    *,
+    name: str,
+    chunks: tuple[int, ...],
+    codecs: Sequence[Mapping[str, Any]] | None = None,
+    compressors: Sequence[Mapping[str, Any]] = (),
 ) -> dict[str, Any]:
-    """Return ``zarr.json`` of an array whose chunks are made by :func:`encode_chunk` and then compressed.
-
-    Raises
-    ------
-    UnsupportedFeatureError
-        Zarr has no data type for the values.
-    """
-    dtype, zdtype = _dtypes(array, name)
-    return _document(array, zdtype, chunks, [*_decoded_codecs(dtype), *map(dict, compressors)])
-
-
-def virtual_document(array: ManifestArray, /, *, name: str) -> dict[str, Any]:
-    """Return ``zarr.json`` of an array whose chunks are not under keys of zarr; no entry of its manifest is read.
-
-    The document describes the source's chunks and codecs if, by the tables, all chunks have the same ones, and the
-    codecs are zarr's or virtualstack's. Otherwise the chunks are those of
-    :class:`~virtualstack.zarr.uniform.UniformArray`.
-
-    Raises
-    ------
-    UnsupportedFeatureError
-        Zarr has no data type for the values.
-    """
-    dtype, zdtype = _dtypes(array, name)
-    plain = PlainArray.of_tables(array)
-    codecs = _plain_codecs(plain, dtype) if plain is not None and _are_ours(plain.codecs()) else None
-    if plain is None or codecs is None:
-        document = _document(array, zdtype, UniformArray.from_array(array).chunks, _decoded_codecs(dtype))
-    else:
-        document = _document(array, zdtype, plain.chunks, codecs)
-    return {**document, "chunk_key_encoding": {"name": ManifestKeys.name}}
-
-
-def stored_document(
-    array: ManifestArray, /, *, name: str, chunks: tuple[int, ...], codecs: list[dict[str, Any]] | None
-) -> dict[str, Any]:
-    """Return ``zarr.json`` of an array whose chunks are stored unchanged under keys of zarr.
+    """Return ``zarr.json`` of an array.
 
     Parameters
     ----------
     array
-        The array; its entries are not read.
+        The array; no entry of its manifest is read.
     name
         Name of the variable for messages.
     chunks
         Shape of the chunks in elements.
     codecs
-        Codecs as :func:`codec_documents` returns them; ``None`` if the array has no chunks.
+        Codecs as :func:`codec_documents` returns them; ``None`` if :func:`encode_chunk` makes the chunks.
+    compressors
+        Codecs behind them.
 
     Raises
     ------
     UnsupportedFeatureError
         Zarr has no data type for the values.
     """
-    dtype, zdtype = _dtypes(array, name)
-    return _document(array, zdtype, chunks, _decoded_codecs(dtype) if codecs is None else codecs)
+    dtype, fill, zdtype = _packed(array.dtype), array.manifest.tables.fill, _zarr_dtype(array.dtype)
+    if isinstance(zdtype, str):
+        raise UnsupportedFeatureError(_without_dtype(array, name, zdtype), variable=name, feature=str(array.dtype))
+    if codecs is None:
+        codecs = [{"name": "vlen-utf8"}] if dtype.kind == "T" else [_bytes_codec(dtype, "little")]
+    value = np.array(fill.value, array.dtype).astype(zdtype.to_native_dtype())[()] if dtype.names else fill.value
+    document = {
+        "zarr_format": 3,
+        "node_type": "array",
+        "shape": list(array.shape),
+        "data_type": _data_type(zdtype),
+        "chunk_grid": {"name": "regular", "configuration": {"chunk_shape": list(chunks)}},
+        "chunk_key_encoding": {"name": "default", "configuration": {"separator": "/"}},
+        "fill_value": zdtype.to_json_scalar(value, zarr_format=3),
+        "codecs": [*codecs, *compressors],
+        "attributes": attributes_document(array),
+        "storage_transformers": [],
+    }
+    if array.dimension_names is not None:
+        document["dimension_names"] = list(array.dimension_names)
+    return document
 
 
 def encode_chunk(values: NDArray[Any], /) -> bytes:
@@ -180,28 +106,8 @@ def why_refused(array: ManifestArray, /, *, name: str) -> str | None:
             f"variable '{name}' has a name that zarr would read as a path: rename it, or read it with "
             "vds.virtual.open()"
         )
-    if _is_known(array.dtype):
-        return None
-    try:
-        _dtypes(array, name)
-    except UnsupportedFeatureError as error:
-        return str(error)
-    return None
-
-
-@lru_cache(maxsize=1024)
-def _is_known(dtype: np.dtype[Any]) -> bool:
-    try:
-        _zarr_dtype(_packed(dtype), name="")
-    except UnsupportedFeatureError:
-        return False
-    return True
-
-
-def _dtypes(array: ManifestArray, name: str) -> tuple[np.dtype[Any], ZDType[Any, Any]]:
-    """Return the dtype of the values in zarr, as numpy's dtype and as zarr's."""
-    dtype = _packed(array.dtype)
-    return dtype, _zarr_dtype(dtype, name=name)
+    zdtype = _zarr_dtype(array.dtype)
+    return _without_dtype(array, name, zdtype) if isinstance(zdtype, str) else None
 
 
 def _packed(dtype: np.dtype[Any]) -> np.dtype[Any]:
@@ -211,18 +117,22 @@ def _packed(dtype: np.dtype[Any]) -> np.dtype[Any]:
     return np.dtype([(name, _packed(dtype.fields[name][0])) for name in dtype.names])
 
 
-def _zarr_dtype(dtype: np.dtype[Any], *, name: str) -> ZDType[Any, Any]:
+@lru_cache(maxsize=1024)
+def _zarr_dtype(dtype: np.dtype[Any]) -> ZDType[Any, Any] | str:
+    """Return the data type of zarr, or why there is none."""
     try:
         if dtype.kind == "V" and not dtype.itemsize:
             raise ValueError("it has no bytes")
-        return parse_dtype(dtype, zarr_format=3)
+        return parse_dtype(_packed(dtype), zarr_format=3)
     except (ValueError, TypeError) as error:
-        raise UnsupportedFeatureError(
-            f"variable '{name}' has dtype '{dtype}', for which zarr has no data type: {error}. Read it with "
-            "vds.virtual.open()",
-            variable=name,
-            feature=str(dtype),
-        ) from error
+        return str(error)
+
+
+def _without_dtype(array: ManifestArray, name: str, reason: str) -> str:
+    return (
+        f"variable '{name}' has dtype '{array.dtype}', for which zarr has no data type: {reason}. Read it with "
+        "vds.virtual.open()"
+    )
 
 
 def _data_type(zdtype: ZDType[Any, Any]) -> Any:
@@ -243,26 +153,6 @@ def _bytes_codec(dtype: np.dtype[Any], endian: str) -> dict[str, Any]:
     return {"name": "bytes", "configuration": {"endian": endian}}
 
 
-def _decoded_codecs(dtype: np.dtype[Any]) -> list[dict[str, Any]]:
-    """Return the codecs of :func:`encode_chunk`."""
-    return [{"name": "vlen-utf8"}] if dtype.kind == "T" else [_bytes_codec(dtype, "little")]
-
-
-def _are_ours(codecs: Sequence[Codec]) -> bool:
-    """Return whether all codecs come with zarr or virtualstack, so that every reader of the array has them."""
-    try:
-        return all(get_codec_class(x.name).__module__.partition(".")[0] in ("zarr", "virtualstack") for x in codecs)
-    except (UnknownCodecError, ImportError):
-        return False
-
-
-def _plain_codecs(plain: PlainArray, dtype: np.dtype[Any]) -> list[dict[str, Any]] | None:
-    """Return the codecs of zarr metadata, or ``None`` if zarr would decode the chunks differently than `reading`."""
-    if plain.encoding is None:
-        return _decoded_codecs(dtype)
-    return _read_codecs(plain.encoding, plain.chunks, plain.codecs(), dtype)
-
-
 def codec_documents(
     encoding: ChunkEncoding, chunks: tuple[int, ...], order: tuple[int, ...] | None, /
 ) -> list[dict[str, Any]] | None:
@@ -271,14 +161,7 @@ def codec_documents(
     The result is ``None`` if zarr would decode the chunks differently than virtualstack.
     """
     codecs = encoding.codecs if order is None else (Codec.from_config("transpose", order=list(order)), *encoding.codecs)
-    stored = encoding.dtype
-    return _read_codecs(encoding, chunks, codecs, _packed(stored if stored.kind == "T" else stored.newbyteorder("=")))
-
-
-def _read_codecs(
-    encoding: ChunkEncoding, chunks: tuple[int, ...], codecs: tuple[Codec, ...], dtype: np.dtype[Any]
-) -> list[dict[str, Any]] | None:
-    stored = encoding.dtype
+    stored, dtype = encoding.dtype, _packed(native(encoding.dtype))
     if dtype.kind != "T" and stored not in (dtype, dtype.newbyteorder(">")):
         return None
     if dtype.kind in "mM" and split_elementwise(codecs, stored).steps:
@@ -307,29 +190,6 @@ def _shuffles_as_in_zarr(codecs: Sequence[Codec], nbytes: int) -> bool:
         if codec.name == "numcodecs.fletcher32":
             nbytes += 4
     return True
-
-
-def _document(
-    array: ManifestArray, zdtype: ZDType[Any, Any], chunks: tuple[int, ...], codecs: list[dict[str, Any]]
-) -> dict[str, Any]:
-    fill = array.manifest.tables.fill
-    dtype = zdtype.to_native_dtype()
-    value = np.array(fill.value, array.dtype).astype(dtype)[()] if dtype.names else fill.value
-    document = {
-        "zarr_format": 3,
-        "node_type": "array",
-        "shape": list(array.shape),
-        "data_type": _data_type(zdtype),
-        "chunk_grid": {"name": "regular", "configuration": {"chunk_shape": list(chunks)}},
-        "chunk_key_encoding": {"name": "default", "configuration": {"separator": "/"}},
-        "fill_value": zdtype.to_json_scalar(value, zarr_format=3),
-        "codecs": codecs,
-        "attributes": attributes_document(array),
-        "storage_transformers": [],
-    }
-    if array.dimension_names is not None:
-        document["dimension_names"] = list(array.dimension_names)
-    return document
 
 
 def attributes_document(array: ManifestArray, /) -> dict[str, Any]:

@@ -4,41 +4,28 @@ from __future__ import annotations
 
 import asyncio
 import json
-import threading
 from collections.abc import AsyncIterator, Iterable, Iterator, Sequence
 from functools import partial
 from typing import Any, Literal, NoReturn
-from weakref import WeakValueDictionary
 
 import numpy as np
 from zarr.abc.store import ByteRequest, OffsetByteRequest, RangeByteRequest, Store, SuffixByteRequest
 from zarr.core.buffer import Buffer, BufferPrototype
 
 from virtualstack.cache import ByteCache
-from virtualstack.errors import StorageError
-from virtualstack.location import Access, Location
-from virtualstack.manifests import ABSENT, FIRST, INLINE, ManifestArray, ManifestGroup, ManifestNode, PlainArray
+from virtualstack.errors import UnsupportedFeatureError
+from virtualstack.manifests import ManifestArray, ManifestGroup
 from virtualstack.reading import OnAbsent, check_absent
-from virtualstack.storage import Bytes, Source, Storage, StorageLike, WatchfulSource
-from virtualstack.system import in_forked_children
-from virtualstack.zarr.documents import (
-    ServedArray,
-    attributes_document,
-    encode_chunk,
-    group_document,
-    serve,
-    why_refused,
-)
+from virtualstack.storage import Bytes, Storage, StorageLike
+from virtualstack.zarr.documents import attributes_document, group_document, why_refused
+from virtualstack.zarr.keys import ZarrKeys
 from virtualstack.zarr.metadata.chunk_keys import parse_cell
-from virtualstack.zarr.uniform import UniformArray
+from virtualstack.zarr.present import Client, KeptSources, ZarrArray
 
 __all__ = ["ManifestStore"]
 
 _CACHE_BYTES = 128 << 20
 """Bytes of decoded chunks that a store keeps."""
-
-
-_STORES: WeakValueDictionary[int, ManifestStore] = WeakValueDictionary()
 
 
 class ManifestStore(Store):
@@ -93,23 +80,14 @@ class ManifestStore(Store):
         self.storage = Storage.from_option(storage)
         check_absent(absent)
         self.absent: OnAbsent = absent
-        self._lock = threading.RLock()
-        self._served: dict[str, ServedArray] = {}
-        self._documents: dict[str, bytes] = {}
-        self._sources: dict[tuple[Location, int], Source] = {}
+        self._keys = ZarrKeys(group, Client(absent=absent))
+        self._sources = KeptSources(self.storage)
         self._cache: ByteCache[bytes] = ByteCache(_CACHE_BYTES)
-        _STORES[id(self)] = self
 
     @property
     def refused(self) -> dict[str, str]:
         """Paths of the variables that are not served, each with the reason: no dtype in zarr, or a refusal."""
-        found: dict[str, str] = {}
-        for path, group in self.group.walk():
-            found |= {x.path.lstrip("/"): x.reason for x in group.refusals if x.kind == "refused"}
-            for name, array in group.arrays.items():
-                if (reason := why_refused(array, name=name)) is not None:
-                    found[f"{path}/{name}".lstrip("/")] = reason
-        return found
+        return self._keys.refused()
 
     def with_read_only(self, read_only: bool = True) -> ManifestStore:
         """Return a copy of the store, which is always read-only.
@@ -182,105 +160,40 @@ class ManifestStore(Store):
         return size
 
     def _get(self, key: str, byte_range: ByteRequest | None) -> Bytes | None:
-        path, node, rest = self._find(key)
-        if rest == ["zarr.json"]:
-            return _cut(self._document(path, node), byte_range)
-        place = self._chunk(path, node, rest)
-        if place is None:
+        if (document := self._document(key)) is not None:
+            return _cut(document, byte_range)
+        found = self._existing(key)
+        chunk = None if found is None else found[0].find(found[1])
+        if chunk is None:
             return None
-        served, cell = place
-        if served.plain is not None:
-            assert isinstance(node, ManifestArray)
-            return self._stored_chunk(served.plain, path, cell, byte_range, node.access)
-        if served.uniform is not None:
-            make = partial(_decoded_chunk, served.uniform, cell, self.storage, self.absent)
-            return _cut(self._cache.get((path, cell), make), byte_range)
-        return None
+        if chunk.stored is not None:
+            return chunk.read(self._sources, *_span(byte_range, chunk.stored.length))
+        make = partial(chunk.array.make, chunk.cell, self.storage)
+        return _cut(self._cache.get((chunk.array.path, chunk.cell), make), byte_range)
+
+    def _document(self, key: str) -> bytes | None:
+        path, node, rest = self._keys.find(key.strip("/"))
+        if rest != ["zarr.json"]:
+            return None
+        documents = self._keys.documents(path, node)
+        if not documents and isinstance(node, ManifestArray):
+            raise UnsupportedFeatureError(str(self._keys.array(path, node)), variable=path, feature=str(node.dtype))
+        return json.dumps(documents["zarr.json"]).encode()
+
+    def _existing(self, key: str) -> tuple[ZarrArray, tuple[int, ...]] | None:
+        """Return the array and cell of a chunk that exists, as far as this is known without reading references."""
+        found = self._keys.chunk_key(key.strip("/"))
+        return None if found is None or not found[0].exists[found[1]] else found
 
     def _exists(self, key: str) -> bool:
-        path, node, rest = self._find(key)
+        path, node, rest = self._keys.find(key.strip("/"))
         if rest == ["zarr.json"]:
             return isinstance(node, ManifestGroup) or why_refused(node, name=path) is None
-        return self._chunk(path, node, rest) is not None
+        return self._existing(key) is not None
 
     def _size(self, key: str) -> int | None:
-        path, node, rest = self._find(key)
-        place = self._chunk(path, node, rest)
-        if place is not None and place[0].plain is not None:
-            return int(place[0].plain.manifest.entries[place[1]]["length"])
         value = self._get(key, None)
         return None if value is None else len(value)
-
-    def _find(self, key: str) -> tuple[str, ManifestNode, list[str]]:
-        """Split a key into its node and the rest of the key."""
-        node: ManifestNode = self.group
-        parts = [part for part in key.split("/") if part]
-        for depth, part in enumerate(parts):
-            if depth == len(parts) - 1 and part == "zarr.json":  # the metadata, whatever an array is called
-                return "/".join(parts[:depth]), node, parts[depth:]
-            if isinstance(node, ManifestGroup) and part in node.arrays:
-                node = node.arrays[part]
-            elif isinstance(node, ManifestGroup) and part in node.groups:
-                node = node.groups[part]
-            else:
-                return "/".join(parts[:depth]), node, parts[depth:]
-        return "/".join(parts), node, []
-
-    def _chunk(self, path: str, node: ManifestNode, rest: list[str]) -> tuple[ServedArray, tuple[int, ...]] | None:
-        """Return the chunk of a key, or ``None`` if it does not exist."""
-        if isinstance(node, ManifestGroup) or rest[:1] != ["c"] or len(rest) != node.ndim + 1:
-            return None
-        cell = parse_cell(rest[1:])
-        if cell is None:
-            return None
-        served = self._serve(path, node)
-        if any(i >= n for i, n in zip(cell, served.present.shape, strict=True)):
-            return None
-        return (served, cell) if served.present[cell] else None
-
-    def _serve(self, path: str, array: ManifestArray) -> ServedArray:
-        with self._lock:
-            if path not in self._served:
-                self._served[path] = serve(array, name=path, absent=self.absent)
-            return self._served[path]
-
-    def _document(self, path: str, node: ManifestNode) -> bytes:
-        with self._lock:
-            if path not in self._documents:
-                document = group_document(node) if isinstance(node, ManifestGroup) else self._serve(path, node).document
-                self._documents[path] = json.dumps(document).encode()
-            return self._documents[path]
-
-    def _stored_chunk(
-        self, plain: PlainArray, path: str, cell: tuple[int, ...], byte_range: ByteRequest | None, access: Access | None
-    ) -> Bytes:
-        entry = plain.manifest.entries[cell]
-        code, offset, length = int(entry["location"]), int(entry["offset"]), int(entry["length"])
-        if code == ABSENT:
-            raise StorageError(
-                f"chunk {cell} of variable '{path}' is ABSENT: its source should contain it, but does not. Restore "
-                "the source, or create the ManifestStore with absent='fill'",
-                variable=path,
-                cell=cell,
-            )
-        start, stop = _span(byte_range, length)
-        if code == INLINE:
-            return memoryview(plain.manifest.inline)[offset + start : offset + stop]
-        try:
-            location = plain.manifest.locations[code - FIRST]
-            return self._source(location, access).read(offset + start, stop - start)
-        except StorageError as error:
-            raise error.of_chunk(path, cell, offset=offset, length=length) from error
-
-    def _source(self, location: Location, access: Access | None) -> Source:
-        source = self._sources.get((location, id(access)))
-        if source is None:
-            source = self.storage.with_access(access).source(location.url, expected=location)
-            if isinstance(source, WatchfulSource) and source.is_watchful:  # others find a change when opened
-                if len(self._sources) >= _MAX_SOURCES:
-                    self._sources = {}
-                self._sources[location, id(access)] = source
-        return source
 
     # -- listing ----------------------------------------------------------------------------------------------
 
@@ -297,8 +210,8 @@ class ManifestStore(Store):
                 continue
             if f"{root}zarr.json".startswith(prefix):
                 yield f"{root}zarr.json"
-            if isinstance(node, ManifestArray):
-                for key in await asyncio.to_thread(self._chunk_keys, path, node):
+            if isinstance(node, ZarrArray):
+                for key in await asyncio.to_thread(_chunk_keys, node):
                     if key.startswith(prefix):
                         yield key
 
@@ -307,37 +220,26 @@ class ManifestStore(Store):
         for name in await asyncio.to_thread(self._names, prefix):
             yield name
 
-    def _nodes(self) -> Iterator[tuple[str, ManifestNode]]:
+    def _nodes(self) -> Iterator[tuple[str, ManifestGroup | ZarrArray]]:
         """Yield all nodes except refused ones, parents first, with their paths."""
         for path, group in self.group.walk():
             yield path.strip("/"), group
-            for name, array in group.arrays.items():
-                if why_refused(array, name=name) is None:
-                    yield f"{path}/{name}".strip("/"), array
-
-    def _chunk_keys(self, path: str, array: ManifestArray) -> Sequence[str]:
-        present = self._serve(path, array).present
-        if not present.ndim:
-            return [f"{path}/c"] if present else []
-        return ["/".join((path, "c", *map(str, cell))) for cell in np.argwhere(present).tolist()]
+            for name, node in group.arrays.items():
+                array = self._keys.array(f"{path}/{name}".strip("/"), node)
+                if isinstance(array, ZarrArray):
+                    yield array.path, array
 
     def _names(self, prefix: str) -> Sequence[str]:
-        path, node, rest = self._find(prefix)
-        if isinstance(node, ManifestGroup):
-            arrays = [name for name, array in node.arrays.items() if why_refused(array, name=name) is None]
-            return [] if rest else ["zarr.json", *arrays, *node.groups]
-        if why_refused(node, name=path) is not None:
-            return []
-        present = self._serve(path, node).present
+        prefix = prefix.strip("/")
+        names = [name.rstrip("/") for name in self._keys.names(prefix) or ()]
+        path, node, rest = self._keys.find(prefix)
+        array = self._keys.array(path, node) if isinstance(node, ManifestArray) else None
+        if not isinstance(array, ZarrArray) or not names:
+            return names
         if not rest:
-            return ["zarr.json", "c"] if present.any() else ["zarr.json"]
-        cell = parse_cell(rest[1:])
-        if rest[0] != "c" or cell is None or len(cell) >= present.ndim:
-            return []
-        if any(i >= n for i, n in zip(cell, present.shape, strict=False)):
-            return []
-        inner = present[cell]
-        return [str(i) for i in np.flatnonzero(inner.reshape(inner.shape[0], -1).any(1)).tolist()]
+            return names if array.exists.any() else ["zarr.json"]
+        inner = array.exists[parse_cell(rest[1:])]
+        return [names[i] for i in np.flatnonzero(inner.reshape(len(names), -1).any(1)).tolist()]
 
     # -- writing, which is not supported ------------------------------------------------------------------------
 
@@ -353,13 +255,10 @@ class ManifestStore(Store):
         raise ValueError("a ManifestStore is read-only. Write to another zarr store")
 
 
-_MAX_SOURCES = 1024
-
-
-@in_forked_children
-def _unlock_all() -> None:  # the threads that had the locks do not exist in the child
-    for store in _STORES.values():
-        store._lock = threading.RLock()
+def _chunk_keys(array: ZarrArray) -> Sequence[str]:
+    if not array.array.ndim:
+        return [f"{array.path}/c"] if array.exists else []
+    return ["/".join((array.path, "c", *map(str, cell))) for cell in np.argwhere(array.exists).tolist()]
 
 
 def _span(byte_range: ByteRequest | None, length: int) -> tuple[int, int]:
@@ -380,10 +279,6 @@ def _span(byte_range: ByteRequest | None, length: int) -> tuple[int, int]:
 def _cut(value: bytes, byte_range: ByteRequest | None) -> Bytes:
     start, stop = _span(byte_range, len(value))
     return value if stop - start == len(value) else memoryview(value)[start:stop]
-
-
-def _decoded_chunk(uniform: UniformArray, cell: tuple[int, ...], storage: Storage, absent: OnAbsent) -> bytes:
-    return encode_chunk(uniform.read(cell, storage, absent=absent))
 
 
 def _same_group(a: ManifestGroup, b: ManifestGroup) -> bool:

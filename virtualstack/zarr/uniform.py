@@ -10,22 +10,15 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from virtualstack.manifests import ABSENT, EMPTY, ChunkGrid, ManifestArray
+from virtualstack.manifests import EMPTY, ChunkGrid, ManifestArray
 from virtualstack.reading import OnAbsent, read_array
 from virtualstack.storage import StorageLike
+from virtualstack.zarr.rewrite.matching import count_overlaps
 
 __all__ = ["UniformArray"]
 
 _MAX_CHUNK_BYTES = 64 << 20
 """Approximate largest size of a decoded chunk in bytes; larger chunks are split."""
-
-
-def _absent_cells(array: ManifestArray, absent: OnAbsent) -> NDArray[np.bool_]:
-    """Return a mask of the cells that read as the array's own fill value and are not stored; shape of the grid."""
-    manifest = array.in_memory()
-    code, row = manifest.entries["location"], manifest.entries["encoding"]
-    is_hole = code == EMPTY if absent == "raise" else (code == EMPTY) | (code == ABSENT)
-    return np.asarray(is_hole & np.array([fill == manifest.fill for fill in manifest.fills])[np.where(is_hole, row, 0)])
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -67,14 +60,11 @@ class UniformArray:
 
     def present(self, *, absent: OnAbsent) -> NDArray[np.bool_]:
         """Return a mask of the chunks that show more than the array's own fill value; shape of the grid."""
-        found = (~_absent_cells(self.array, absent)).astype(np.int64)
-        for i, (axis, cells) in enumerate(zip(self.grid.axes, self.array.grid.axes, strict=True)):
-            lines = axis.lines()
-            low = cells.find(lines[:-1]) if axis.n_cells else np.zeros(0, np.int64)
-            high = cells.find(lines[1:] - 1) + 1 if axis.n_cells else low
-            total = np.concatenate([np.zeros_like(found.take([0], i)), found.cumsum(i)], i) if axis.n_cells else found
-            found = ((total.take(high, i) - total.take(low, i)) > 0).astype(np.int64)
-        return found.astype(np.bool_)
+        manifest = self.array.in_memory()
+        code, row = manifest.entries["location"], manifest.entries["encoding"]
+        is_hole = code == EMPTY if absent == "raise" else manifest.holes
+        is_own = np.array([fill == manifest.fill for fill in manifest.fills])[np.where(is_hole, row, 0)]
+        return np.asarray(count_overlaps(~(is_hole & is_own), self.array.grid, self.grid) > 0)
 
     def read(self, cell: Sequence[int], storage: StorageLike = None, /, *, absent: OnAbsent = "fill") -> NDArray[Any]:
         """Read one whole chunk; the part past the array's end is the fill value.

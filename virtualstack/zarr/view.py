@@ -8,18 +8,15 @@ from collections.abc import Callable, Iterable, Iterator, Set
 
 import numpy as np
 from numcodecs.zstd import Zstd
+from zarr.errors import UnknownCodecError
+from zarr.registry import get_codec_class
 
 from virtualstack.manifests import ChunkGrid, ManifestArray, ManifestGroup, ManifestNode
 from virtualstack.reading import read_array
 from virtualstack.storage import StorageLike
-from virtualstack.zarr.documents import (
-    decoded_document,
-    dump_document,
-    encode_chunk,
-    group_document,
-    virtual_document,
-    why_refused,
-)
+from virtualstack.zarr.chunk_key_encoding import ManifestKeys
+from virtualstack.zarr.documents import array_document, dump_document, encode_chunk, group_document, why_refused
+from virtualstack.zarr.present import Client, present
 from virtualstack.zarr.uniform import UniformArray
 
 __all__ = ["array_at", "find_folders", "in_the_way", "is_inline", "left_out", "make_view"]
@@ -31,6 +28,18 @@ _ZSTD_LEVEL = 3
 _ZSTD = {"name": "zstd", "configuration": {"level": _ZSTD_LEVEL, "checksum": True}}
 _HIDDEN = ".vstack"
 _CONTROL = re.compile(r"[\0-\x1f\x7f]")
+
+
+def _has_every_reader(codec: str) -> bool:
+    """Return whether a codec comes with zarr or virtualstack, so that every reader of the array has it."""
+    try:
+        return get_codec_class(codec).__module__.partition(".")[0] in ("zarr", "virtualstack")
+    except (UnknownCodecError, ImportError):
+        return False
+
+
+_READER = Client(decodes=_has_every_reader, needs_all=False)
+"""Reader of the metadata of a virtual array: its chunks are not under keys of zarr."""
 
 
 def is_inline(array: ManifestArray, /) -> bool:
@@ -136,10 +145,12 @@ class _View:
             if isinstance(node, ManifestArray) and is_loaded(node):
                 chunks = _chunk_shape(node.shape, node.dtype.itemsize)
                 self.loaded[path] = UniformArray(node, ChunkGrid.regular(node.shape, chunks), chunks)
-                document = decoded_document(node, name=path, chunks=chunks, compressors=[_ZSTD])
+                document = array_document(node, name=path, chunks=chunks, compressors=[_ZSTD])
                 self.documents[f"{path}/zarr.json"] = dump_document(document)
             elif isinstance(node, ManifestArray):
-                self.documents[f"{path}/zarr.json"] = dump_document(virtual_document(node, name=path))
+                found = present(node, _READER, path=path).documents["zarr.json"]
+                keys = {"chunk_key_encoding": {"name": ManifestKeys.name}}
+                self.documents[f"{path}/zarr.json"] = dump_document({**found, **keys})
         for path, node in nodes:
             if isinstance(node, ManifestGroup):
                 self.documents[f"{path}/zarr.json".lstrip("/")] = dump_document(group_document(node))

@@ -1,0 +1,405 @@
+"""Decide in which form a program that knows zarr, but not virtualstack, can have an array."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from functools import cached_property
+from itertools import product
+from typing import Any, Literal
+
+import numpy as np
+from numpy.typing import NDArray
+
+from virtualstack.codecs.pipeline import CodecError
+from virtualstack.errors import StorageError, UnsupportedFeatureError, WriterError
+from virtualstack.location import Access, Location, is_remote
+from virtualstack.manifests import ABSENT, EMPTY, FIRST, INLINE, ChunkGrid, ChunkManifest, ManifestArray, PlainArray
+from virtualstack.reading import OnAbsent, read_array
+from virtualstack.storage import Bytes, Source, Storage, WatchfulSource
+from virtualstack.zarr.documents import array_document, codec_documents, encode_chunk, why_refused
+from virtualstack.zarr.metadata.version2 import describe_array
+from virtualstack.zarr.rewrite.encode import can_encode
+from virtualstack.zarr.rewrite.encode import encode_chunk as encode_as
+from virtualstack.zarr.uniform import UniformArray
+
+__all__ = ["Chunk", "Client", "KeptSources", "ZarrArray", "ZarrFormat", "present"]
+
+type ZarrFormat = Literal[2, 3]
+"""Version of the zarr specification."""
+
+_MAX_CELLS = 64
+"""Largest number of cells from which one chunk is made."""
+
+_MAX_SOURCES = 1024
+
+
+def _decodes_all(codec: str) -> bool:
+    return True
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Client:
+    """What a program that reads zarr can do.
+
+    Parameters
+    ----------
+    zarr_format
+        Version of zarr.
+    decodes
+        Function that returns whether it decodes the codec of a name.
+    needs_all
+        If true, it must get every chunk: those that a slice cuts are encoded again. So codecs need an encoder.
+    chunks
+        Length of decoded chunks by dimension.
+    absent
+        ``"raise"`` if it gets an error for ABSENT chunks.
+    """
+
+    zarr_format: ZarrFormat = 3
+    decodes: Callable[[str], bool] = _decodes_all
+    needs_all: bool = True
+    chunks: Mapping[str, int] = field(default_factory=dict)
+    absent: OnAbsent = "fill"
+
+
+class KeptSources:
+    """Sources; remote ones stay open for the next chunk if they notice themselves that they have changed."""
+
+    def __init__(self, storage: Storage, /) -> None:
+        self.storage = storage
+        self._sources: dict[tuple[Location, int], Source] = {}
+
+    def read(self, offset: int, length: int, /, *, expected: Location, access: Access | None) -> Bytes:
+        """Read one range of a source.
+
+        Raises
+        ------
+        StorageError
+            The source cannot be opened or read, or it has changed.
+        """
+        storage = self.storage.with_access(access)
+        if not is_remote(expected.url):
+            return storage.read(offset, length, expected=expected)
+        source = self._sources.get((expected, id(access)))
+        if source is None:
+            source = storage.source(expected.url, expected=expected)
+            if isinstance(source, WatchfulSource) and source.is_watchful:
+                if len(self._sources) >= _MAX_SOURCES:
+                    self._sources = {}
+                self._sources[expected, id(access)] = source
+        return source.read(offset, length)
+
+
+@dataclass(frozen=True, slots=True)
+class StoredRange:
+    """Bytes of a chunk that is served as it is stored: a range of a source, or INLINE if there is no source."""
+
+    location: Location | None
+    offset: int
+    length: int
+    inline: Bytes = b""
+
+
+@dataclass(frozen=True, slots=True, eq=False, kw_only=True)
+class Chunk:
+    """A chunk of an array that exists.
+
+    Parameters
+    ----------
+    array
+        The array in the form of the client.
+    cell
+        Position of the chunk in the chunk grid.
+    stored
+        Range of its bytes; ``None`` if they are made by decoding.
+    """
+
+    array: ZarrArray
+    cell: tuple[int, ...]
+    stored: StoredRange | None = None
+
+    @property
+    def length(self) -> int | None:
+        """Size in bytes, or ``None`` if it is only known once the chunk is made: text, and chunks encoded again."""
+        if self.stored is not None:
+            return self.stored.length
+        if self.array.plain is not None or self.array.array.dtype.kind == "T":
+            return None
+        return self.array.chunk_nbytes
+
+    def read(self, sources: KeptSources, begin: int = 0, stop: int | None = None, /) -> Bytes:
+        """Read the bytes of the chunk, or from ``begin`` to ``stop``.
+
+        Raises
+        ------
+        StorageError
+            The bytes cannot be read or decoded. The error names the variable and the URL.
+        """
+        if self.stored is None:
+            return memoryview(self.array.make(self.cell, sources.storage))[begin:stop]
+        stored, stop = self.stored, self.stored.length if stop is None else stop
+        if stored.location is None:
+            return memoryview(stored.inline)[begin:stop]
+        try:
+            access = self.array.array.access
+            return sources.read(stored.offset + begin, stop - begin, expected=stored.location, access=access)
+        except StorageError as error:
+            raise error.of_chunk(self.array.path, self.cell, offset=stored.offset, length=stored.length) from error
+
+
+@dataclass(frozen=True, eq=False, kw_only=True)
+class ZarrArray:
+    """An array in the form in which a client has it. Its chunks are served as they are stored, or decoded.
+
+    Parameters
+    ----------
+    array
+        The virtual array.
+    path
+        Its path in the hierarchy, such as ``"science/wind"``.
+    client
+        The program that reads it.
+    documents
+        Metadata documents by key: ``zarr.json``, or ``.zarray`` and ``.zattrs``.
+    uniform
+        The array on its regular grid.
+    plain
+        Form of stored chunks; ``None`` if chunks are served decoded.
+    writes_fill
+        If true, EMPTY chunks are served as chunks full of the fill value, as zarr 2 cannot express their value.
+    """
+
+    array: ManifestArray
+    path: str
+    client: Client
+    documents: Mapping[str, Mapping[str, Any]]
+    uniform: UniformArray
+    plain: PlainArray | None
+    writes_fill: bool
+
+    def with_references(self) -> ZarrArray:
+        """Return the same array with all its references in memory."""
+        array = replace(self.array, manifest=self.array.in_memory())
+        return replace(self, array=array, uniform=replace(self.uniform, array=array))
+
+    @property
+    def chunk_nbytes(self) -> int:
+        """Size of a decoded chunk in bytes; of text, a lower limit."""
+        return math.prod(self.uniform.chunks) * max(self.array.dtype.itemsize, 1)
+
+    @property
+    def is_in_memory(self) -> bool:
+        """If true, no references are read to find a chunk."""
+        return isinstance(self.array.manifest, ChunkManifest)
+
+    @property
+    def grid_shape(self) -> tuple[int, ...]:
+        """Number of chunks along each axis."""
+        return self.uniform.grid.shape
+
+    @cached_property
+    def exists(self) -> NDArray[np.bool_]:
+        """Mask of the chunks that exist; of all chunks if their references are not in memory."""
+        if self.is_in_memory:
+            return self.uniform.present(absent=self.client.absent)
+        return np.broadcast_to(np.True_, self.grid_shape)
+
+    def find(self, cell: tuple[int, ...], /) -> Chunk | None:
+        """Return a chunk, or ``None`` if it does not exist, so that it reads as the fill value.
+
+        Raises
+        ------
+        StorageError
+            The chunk is ABSENT and the client gets an error for it, or references cannot be read.
+        """
+        if self.plain is None:
+            return Chunk(array=self, cell=cell) if self.writes_fill or self._has_values(cell) else None
+        manifest = self.array.manifest
+        if isinstance(manifest, ChunkManifest):
+            part, entry = manifest, manifest.entries[cell]
+            start = None if manifest.starts is None else manifest.starts[cell]
+        else:
+            part = manifest.read(tuple(slice(i, i + 1) for i in cell))
+            entry, start = part.entries.reshape(-1)[0], part.starts
+        code, row, offset, length = entry.item()
+        if code == ABSENT and self.client.absent == "raise":
+            raise StorageError(
+                f"chunk {cell} of variable '{self.path}' is ABSENT: its source should contain it, but does not. "
+                "Restore the source",
+                variable=self.path,
+                cell=cell,
+            )
+        if code in (EMPTY, ABSENT):
+            is_own = part.fills[row] == manifest.tables.fill
+            return None if is_own and not self.writes_fill else Chunk(array=self, cell=cell)
+        if start is not None and np.any(start):
+            return Chunk(array=self, cell=cell)
+        if code == INLINE:
+            raw = memoryview(part.inline)[offset : offset + length]
+            return Chunk(array=self, cell=cell, stored=StoredRange(None, 0, length, raw))
+        return Chunk(array=self, cell=cell, stored=StoredRange(part.locations[code - FIRST], offset, length))
+
+    def make(self, cell: tuple[int, ...], storage: Storage, /) -> bytes:
+        """Return the bytes of a chunk that is not stored in this form; it is read and decoded.
+
+        Raises
+        ------
+        StorageError
+            Values cannot be read or decoded.
+        """
+        values = self.uniform.read(cell, storage, absent=self.client.absent)
+        if self.plain is None or self.plain.encoding is None:
+            return encode_chunk(values)
+        if self.plain.order is not None:
+            values = values.transpose(self.plain.order)
+        try:
+            return encode_as(values, self.plain.encoding)
+        except CodecError as error:
+            raise StorageError(
+                f"chunk {cell} of variable '{self.path}' cannot be encoded again: {error}",
+                variable=self.path,
+                cell=cell,
+            ) from error
+
+    def cut_cells(self, cell: tuple[int, ...], /, *, max_cell_bytes: int, max_bytes: int) -> list[tuple[int, ...]]:
+        """Return the cells of the array that a chunk shows, if it cuts one of them, so that other chunks show it too.
+
+        The result is empty if the chunk shows whole cells, or if the cells are too many or too large. One that has more
+        than ``max_cell_bytes`` would not be kept. All cells and the chunk may have ``max_bytes``.
+        """
+        met = self._met(cell)
+        is_cut = any(
+            cells.span(found.start, found.stop) != grid.span(i)
+            for i, found, cells, grid in zip(cell, met, self.array.grid.axes, self.uniform.grid.axes, strict=True)
+        )
+        if not is_cut or self.plain is not None or self.array.dtype.kind == "T":
+            return []
+        cells = list(product(*met)) if math.prod(map(len, met)) <= _MAX_CELLS else []
+        is_kept = all(self._cell_bytes(cell) <= max_cell_bytes for cell in cells)
+        return cells if is_kept and self.count_bytes(cells) <= max_bytes else []
+
+    def count_bytes(self, cells: Sequence[tuple[int, ...]], /) -> int:
+        """Return the bytes of memory that cells of the array and a chunk of them take."""
+        return sum(map(self._cell_bytes, cells)) + self.chunk_nbytes
+
+    def _cell_bytes(self, cell: tuple[int, ...]) -> int:
+        spans = (axis.span(i) for i, axis in zip(cell, self.array.grid.axes, strict=True))
+        return math.prod(map(_length, spans)) * self.array.dtype.itemsize
+
+    def read_cell(self, cell: tuple[int, ...], storage: Storage, /) -> Bytes:
+        """Read the values of one cell of the array, as their bytes.
+
+        Raises
+        ------
+        StorageError
+            Values cannot be read or decoded.
+        """
+        spans = tuple(axis.span(i) for i, axis in zip(cell, self.array.grid.axes, strict=True))
+        return read_array(self.array, spans, storage, absent=self.client.absent).tobytes()
+
+    def assemble(self, cell: tuple[int, ...], parts: Mapping[tuple[int, ...], Bytes], /) -> bytes:
+        """Return the bytes of a chunk from those of the cells of the array that it shows."""
+        spans = [grid.span(i) for i, grid in zip(cell, self.uniform.grid.axes, strict=True)]
+        values = np.empty([_length(span) for span in spans], self.array.dtype)
+        for at, data in parts.items():
+            own = [axis.span(i) for i, axis in zip(at, self.array.grid.axes, strict=True)]
+            part = np.frombuffer(data, self.array.dtype).reshape([_length(span) for span in own])
+            shared = [(max(a.start, b.start), min(a.stop, b.stop)) for a, b in zip(spans, own, strict=True)]
+            into = tuple(slice(low - a.start, high - a.start) for (low, high), a in zip(shared, spans, strict=True))
+            values[into] = part[
+                tuple(slice(low - b.start, high - b.start) for (low, high), b in zip(shared, own, strict=True))
+            ]
+        return encode_chunk(self.uniform.filled_up(values))
+
+    def _met(self, cell: tuple[int, ...]) -> list[range]:
+        """Return the cells of the array that a chunk shows, along each axis."""
+        spans = (grid.span(i) for i, grid in zip(cell, self.uniform.grid.axes, strict=True))
+        return [axis.cover(x.start, x.stop) for axis, x in zip(self.array.grid.axes, spans, strict=True)]
+
+    def _has_values(self, cell: tuple[int, ...]) -> bool:
+        """Return whether any cell of the array below a chunk has values other than the array's fill value."""
+        box = tuple(slice(met.start, met.stop) for met in self._met(cell))
+        part = self.array.manifest.read(box)
+        holes = part.entries["location"] == EMPTY
+        if self.client.absent != "raise":
+            holes |= part.entries["location"] == ABSENT
+        if not holes.all():
+            return True
+        own = self.array.manifest.tables.fill
+        return any(part.fills[row] != own for row in np.unique(part.entries["encoding"]).tolist())
+
+
+def _length(span: slice) -> int:
+    return int(span.stop - span.start)
+
+
+def present(array: ManifestArray, client: Client, /, *, path: str) -> ZarrArray:
+    """Return an array in the form in which a client can have it.
+
+    Chunks are served as they are stored if, by the tables, all have one encoding whose codecs the client decodes, and
+    the grid is regular. All other arrays are served decoded, as arrays of equal chunks without codecs. No entry of the
+    manifest is read to decide this, so opening costs the same for any number of chunks.
+
+    Parameters
+    ----------
+    array
+        Any virtual array.
+    client
+        What the program can do.
+    path
+        Path in the hierarchy, for messages.
+
+    Raises
+    ------
+    UnsupportedFeatureError
+        Zarr has no data type for the values, or the name is reserved.
+    """
+    if (reason := why_refused(array, name=path)) is not None:
+        raise UnsupportedFeatureError(reason, variable=path, feature=str(array.dtype))
+    plain = PlainArray.of_tables(array)
+    made = None
+    if plain is not None and plain.encoding is not None and (not client.needs_all or can_encode(plain.encoding)):
+        made = _documents(array, path, plain.chunks, plain, client)
+    if plain is not None and made is not None:
+        uniform = UniformArray(array, ChunkGrid.regular(array.shape, plain.chunks), plain.chunks)
+    else:
+        plain, uniform = None, UniformArray.from_array(array, client.chunks)
+        made = _documents(array, path, uniform.chunks, None, client)
+        assert made is not None
+    return ZarrArray(
+        array=array,
+        path=path,
+        client=client,
+        documents=made[0],
+        uniform=uniform,
+        plain=plain,
+        writes_fill=made[1],
+    )
+
+
+def _documents(
+    array: ManifestArray, path: str, chunks: tuple[int, ...], plain: PlainArray | None, client: Client
+) -> tuple[dict[str, Mapping[str, Any]], bool] | None:
+    """Return the documents of an array; ``None`` if the client does not decode the stored chunks.
+
+    The second value tells whether EMPTY chunks must be written out.
+    """
+    if client.zarr_format == 3:
+        codecs = None
+        if plain is not None and plain.encoding is not None:
+            codecs = codec_documents(plain.encoding, chunks, plain.order)
+            if codecs is None or not all(client.decodes(codec["name"]) for codec in codecs):
+                return None
+        return {"zarr.json": array_document(array, name=path, chunks=chunks, codecs=codecs)}, False
+    try:
+        zarray, zattrs, writes_fill = describe_array(array, path, chunks, plain)
+    except WriterError as error:
+        if plain is not None:
+            return None
+        raise UnsupportedFeatureError(str(error), variable=path, feature=str(array.dtype)) from error
+    used = [codec["id"] for codec in (*(zarray["filters"] or ()), zarray["compressor"]) if codec]
+    if plain is not None and not all(map(client.decodes, used)):
+        return None
+    return {".zarray": zarray, ".zattrs": zattrs}, writes_fill
