@@ -201,13 +201,6 @@ def test_a_process_with_every_extra_ends_well(first, second):
     assert {engine for module, engine in wanted.items() if importlib.util.find_spec(module)} <= set(engines)
 
 
-def test_web_servers_are_read_after_eccodes():
-    """Though eccodes loads another libcurl for all libraries of the process."""
-    pytest.importorskip("eccodes")
-    found = run("import pyproj, eccodes\nfrom virtualstack.storage.web import connection\nprint('read')")
-    assert (found.stdout, found.returncode) == ("read\n", 0), found.stderr
-
-
 READ = """
 import sys
 import warnings

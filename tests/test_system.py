@@ -47,7 +47,7 @@ def test_no_other_module_uses_what_a_system_lacks():
 WINDOWS = """
 import concurrent.futures, errno, multiprocessing.spawn, os, select, signal, subprocess, sys, tempfile, types
 import cftime, dask.array, h5netcdf, isal.isal_zlib, numcodecs, numpy as np, obstore, orjson, pandas, platformdirs
-import pyarrow.parquet, pycurl, rich.progress, xarray as xr, zarr  # nothing that others need is removed
+import pyarrow.parquet, rich.progress, urllib3, xarray as xr, zarr  # nothing that others need is removed
 made = xr.Dataset({{"t": (("time", "x"), np.arange(12.0).reshape(3, 4))}}, coords={{"time": np.arange(3)}})
 if __name__ == "__main__":
     made.to_netcdf("a.nc", engine="h5netcdf")

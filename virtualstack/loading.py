@@ -4,15 +4,12 @@ from __future__ import annotations
 
 import contextlib
 import importlib
-import os
 import sys
 import warnings
 from importlib.util import find_spec
 from typing import Any, NoReturn
 
-from virtualstack.errors import StorageError
-
-__all__ = ["before_eccodes", "pycurl_beside_eccodes", "pyproj_if_safe"]
+__all__ = ["before_eccodes", "pyproj_if_safe"]
 
 _ECCODES = {"eccodes", "gribapi"}
 
@@ -25,7 +22,7 @@ def before_eccodes(*modules: str) -> None:
     global objects of one PROJ, and the process aborts when it ends. rasterio reads from servers by another libcurl.
     """
     if not _ECCODES & sys.modules.keys() and find_spec("eccodes") is not None:
-        for module in (*modules, *(() if hasattr(os, "RTLD_DEEPBIND") else ("pycurl",))):
+        for module in modules:
             with contextlib.suppress(ImportError):
                 importlib.import_module(module)
 
@@ -50,30 +47,3 @@ def pyproj_if_safe() -> Any:
         return importlib.import_module("pyproj")
     except ImportError:
         return None
-
-
-def pycurl_beside_eccodes() -> None:
-    """Import pycurl with its own libcurl, also after eccodes.
-
-    eccodes' package `findlibs` loads another libcurl with ``RTLD_GLOBAL``, an older one (seen with eccodes 2.50 and
-    pycurl 7.49). pycurl would call the functions of that library, which it notices, and raise ``ImportError``. If the
-    loader has no ``RTLD_DEEPBIND``, as on macOS and with musl, pycurl is loaded before eccodes.
-
-    Raises
-    ------
-    StorageError
-        The caller has loaded eccodes, and pycurl cannot be loaded after it.
-    """
-    if "pycurl" in sys.modules or not _ECCODES & sys.modules.keys():
-        return
-    deep = getattr(os, "RTLD_DEEPBIND", 0)
-    flags = sys.getdlopenflags() if deep else 0
-    try:
-        if deep:
-            sys.setdlopenflags(flags | deep)
-        importlib.import_module("pycurl")
-    except ImportError as error:
-        raise StorageError(f"pycurl cannot be loaded after eccodes ({error}). Import it before eccodes") from error
-    finally:
-        if deep:
-            sys.setdlopenflags(flags)

@@ -177,9 +177,7 @@ class RemoteSource:
 
         touching = len(starts) > 1 and bool((offsets[1:] == offsets[:-1] + lengths[:-1]).any())
         try:
-            if not isinstance(connection, Connection):
-                parts = self._together(connection, starts, sizes, ask_one)
-            elif len(starts) <= _MAX_CALLS or connection.is_web:
+            if not isinstance(connection, Connection) or connection.is_web or len(starts) <= _MAX_CALLS:
                 parts = _each(ask_one, range(len(starts)))
             else:
                 in_one_call = functools.partial(connection.get_ranges, url, key)
@@ -198,22 +196,6 @@ class RemoteSource:
                 url=url,
             ) from error
         check_lengths(sizes, parts, url=url)
-        return parts
-
-    def _together(
-        self, connection: WebConnection, starts: list[int], sizes: list[int], ask_one: Callable[[int], memoryview]
-    ) -> list[memoryview]:
-        """Send single requests at the same time from this thread; those that fail are sent again by themselves."""
-        url, parts, failed = self.location.url, [memoryview(b"")] * len(starts), []
-        for n, answer in enumerate(connection.get_ranges(url, url, starts, sizes)):
-            if answer is None:
-                failed.append(n)
-                continue
-            parts[n], found = answer
-            if not self._is_checked:
-                self.check(connection, url, found)
-        for n, part in zip(failed, _each(ask_one, failed) if failed else (), strict=True):
-            parts[n] = part
         return parts
 
     def check(self, connection: Connection | WebConnection, key: str, found: Location, /) -> None:

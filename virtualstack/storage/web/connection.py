@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import re
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping
 from datetime import timedelta
 from email.utils import parsedate_to_datetime
 from functools import lru_cache
@@ -24,21 +24,16 @@ from virtualstack.storage.named import advice
 from virtualstack.storage.obstore_errors import RangesIgnoredError, UnsatisfiableError, what_was_answered
 from virtualstack.storage.slow_servers import Arrival, Busy, BusyError, Patience, read_retry_after
 from virtualstack.storage.target import UnlistableError
-from virtualstack.storage.web import transfers
 from virtualstack.storage.web.transfers import (
     PORTS,
     Answer,
-    EnoughError,
     FailedError,
     Limits,
     NotPublicError,
     Request,
-    Sink,
-    Steps,
     find_proxy,
     proxies,
-    run,
-    run_together,
+    sent,
 )
 
 __all__ = ["WebConnection", "connect"]
@@ -46,25 +41,13 @@ __all__ = ["WebConnection", "connect"]
 _MAX_REDIRECTS = 10
 _FIRST_PAUSE_SECONDS, _MAX_PAUSE_SECONDS = 0.1, 3.0
 _MAX_REFUSAL_BYTES = 4096  # of the body of a refusal or redirect; if it is longer, the connection is closed
-_HEADERS = "Accept:", "Accept-Encoding: identity", "User-Agent: virtualstack"  # "Accept:": none
+_HEADERS = {"Accept-Encoding": "identity", "User-Agent": "virtualstack"}
 _SUCCESSES = HTTPStatus.OK, HTTPStatus.PARTIAL_CONTENT
 _REDIRECTS = 301, 302, 303, 307, 308
 _URL = re.compile(r"(https?)://([^/?#]*)([^#]*)(?:#.*)?", re.IGNORECASE | re.DOTALL)
 _CONTENT_RANGE = re.compile(r"bytes ([0-9]{1,18})-([0-9]{1,18})/([0-9]{1,18})")
 _IN_URLS = "%/:?#[]@!$&'()*+,;=~|^"  # characters of URLs that a quoted URL keeps
 _MAX_CONNECTIONS = 256
-
-
-class _Beginning:
-    """The beginning of a body of which no more is needed, such as that of a refusal."""
-
-    def __init__(self) -> None:
-        self.data = b""
-
-    def add(self, part: bytes, /) -> None:
-        self.data += part
-        if len(self.data) > _MAX_REFUSAL_BYTES:
-            raise EnoughError
 
 
 class WebConnection:
@@ -95,7 +78,8 @@ class WebConnection:
         headers: tuple[tuple[str, str], ...],
     ) -> None:
         self.root = root
-        self._headers = tuple(f"{name.lower()}: {value}" for name, value in headers)
+        self._plain_root = _plain(root)
+        self._headers = {name.lower(): value for name, value in headers}
         self._allowed = tuple(f"{_plain(place).rstrip('/')}/" for place in allowed)
         self._proxies = proxies
         self._may_need_login = is_archive(root)
@@ -110,23 +94,6 @@ class WebConnection:
         """Read bytes ``start`` to ``stop`` (clipped at the end), and return them with the location of the object."""
         return self._ask(url, lambda: self._range(url, start, stop))
 
-    def get_ranges(
-        self, url: str, key: str, starts: Sequence[int], lengths: Sequence[int]
-    ) -> list[tuple[memoryview, Location] | None]:
-        """Read ranges at the same time, each once; ``None`` where a request failed, which `get` may repeat.
-
-        Raises
-        ------
-        StorageError
-            The server redirects where it may not, ignores ranges, or sends more than was requested or too slowly.
-        """
-        work = [self._range(url, start, start + length) for start, length in zip(starts, lengths, strict=True)]
-        found = run_together(work, n_bytes=sum(lengths))
-        for answer in found:
-            if isinstance(answer, Exception) and not isinstance(answer, FailedError):
-                raise answer
-        return [None if isinstance(answer, Exception) else answer for answer in found]
-
     def get_object(self, url: str, key: str, check: Callable[[int], None]) -> tuple[memoryview, Location]:
         """Read a whole object; its size is checked before its bytes are read."""
 
@@ -135,21 +102,21 @@ class WebConnection:
             check(size)
             return self._patience.arrival(size, url)
 
-        def steps() -> Steps[tuple[memoryview, Location]]:
-            answer, body = yield from self._follow("GET", url, _HEADERS, begin)
-            return body.joined(), _location(url, answer, _stated_size(answer))
+        def read() -> tuple[memoryview, Location]:
+            answer, data = self._follow("GET", url, {}, begin)
+            return data, _location(url, answer, _stated_size(answer))
 
-        return self._ask(url, steps)
+        return self._ask(url, read)
 
     def look_up(self, url: str, key: str) -> Location:
         """Return size, etag and time of an object; if HEAD fails, its first byte is requested."""
 
-        def steps() -> Steps[Location]:
-            answer, _ = yield from self._follow("HEAD", url, _HEADERS, lambda answer: _Beginning())
+        def read() -> Location:
+            answer, _ = self._follow("HEAD", url, {}, lambda answer: self._patience.arrival(0, url))
             return _location(url, answer, _stated_size(answer))
 
         try:
-            return self._ask(url, steps)
+            return self._ask(url, read)
         except ForbiddenLocationError:
             raise
         except StorageError:
@@ -187,7 +154,7 @@ class WebConnection:
             f"'{url}' comes from references, so it can only be read. Open the URL itself to delete it", url=url
         )
 
-    def _range(self, url: str, start: int, stop: int) -> Steps[tuple[memoryview, Location]]:
+    def _range(self, url: str, start: int, stop: int) -> tuple[memoryview, Location]:
         size = 0
 
         def begin(answer: Answer) -> Arrival:
@@ -204,50 +171,46 @@ class WebConnection:
                 raise FailedError(f"Requested {start}..{stop}, got {first}..{last + 1}", is_short=True)
             return self._patience.arrival(stop - start, url)
 
-        headers = (*_HEADERS, f"Range: bytes={start}-{stop - 1}")
-        answer, body = yield from self._follow("GET", url, headers, begin)
-        return body.joined(), _location(url, answer, size)
+        answer, data = self._follow("GET", url, {"Range": f"bytes={start}-{stop - 1}"}, begin)
+        return data, _location(url, answer, size)
 
-    def _follow[S: Sink](
-        self, method: str, url: str, headers: Sequence[str], begin: Callable[[Answer], S]
-    ) -> Steps[tuple[Answer, S]]:
-        """Send a request where redirects lead, and return the answer, which is a success, with what took its body."""
-        hop, sink, refused = url, None, _Beginning()
-
-        def take(answer: Answer) -> Sink:
-            nonlocal sink, refused
-            if answer.status not in _SUCCESSES:
-                refused = _Beginning()
-                return refused
-            if self._may_need_login and answer.headers.get("content-type", "").startswith("text/html"):
-                raise FailedError("the server sent a page for people, as that of a login", HTTPStatus.UNAUTHORIZED)
-            sink = begin(answer)
-            return sink
-
+    def _follow(
+        self, method: str, url: str, headers: Mapping[str, str], begin: Callable[[Answer], Arrival]
+    ) -> tuple[Answer, memoryview]:
+        """Send a request where redirects lead, and return the answer, which is a success, and its body."""
+        hop = url
         for _ in range(_MAX_REDIRECTS + 1):
             try:
-                answer = yield self._request(method, hop, url, headers, take)
+                with sent(self._request(method, hop, url, headers)) as answer:
+                    if answer.status in _SUCCESSES:
+                        return answer, self._body(answer, begin)
+                    said = _beginning(answer)
             except NotPublicError as error:
                 where = f"at {error.address}, which" if error.address else "on a host that"
                 raise _forbidden(url, hop, f"{where} {error.why}") from error
-            if sink is not None:
-                return answer, sink
             if answer.status not in _REDIRECTS or "location" not in answer.headers:
-                raise _refusal(answer, refused)
+                raise _refusal(answer, said)
             hop = self._redirect(hop, answer.headers["location"], url)
         raise FailedError(f"its redirects form a loop, or are more than {_MAX_REDIRECTS}")
 
-    def _request(
-        self, method: str, hop: str, url: str, headers: Sequence[str], begin: Callable[[Answer], Sink]
-    ) -> Request:
+    def _body(self, answer: Answer, begin: Callable[[Answer], Arrival]) -> memoryview:
+        if self._may_need_login and answer.headers.get("content-type", "").startswith("text/html"):
+            raise FailedError("the server sent a page for people, as that of a login", HTTPStatus.UNAUTHORIZED)
+        arrival = begin(answer)
+        for part in answer.parts():
+            arrival.add(part)
+        return arrival.joined()
+
+    def _request(self, method: str, hop: str, url: str, headers: Mapping[str, str]) -> Request:
         scheme, authority, target = _split(hop, url)
         is_allowed = f"{_plain(f'{scheme}://{authority}{target}')}/".startswith(self._allowed)
         proxy = find_proxy(scheme, authority, self._proxies)
         if proxy is not None and not is_allowed and (why := find_host(authority)[0]):
             raise _forbidden(url, hop, f"on a host that {why}")
-        if _plain(f"{scheme}://{authority}/") == _plain(self.root):
-            headers = (*headers, *self._headers)
-        return Request(method, scheme, authority, target, headers, begin, self._limits, proxy, not is_allowed)
+        own = self._headers if _plain(f"{scheme}://{authority}/") == self._plain_root else {}
+        return Request(
+            method, scheme, authority, target, {**_HEADERS, **headers, **own}, self._limits, proxy, not is_allowed
+        )
 
     def _redirect(self, hop: str, location: str, url: str) -> str:
         """Return where an answer leads."""
@@ -261,21 +224,19 @@ class WebConnection:
             )
         return target
 
-    def _ask[T](self, url: str, steps: Callable[[], Steps[T]]) -> T:
-        return self._busy.ask(url, lambda: self._repeat(url, steps))
+    def _ask[T](self, url: str, read: Callable[[], T]) -> T:
+        return self._busy.ask(url, lambda: self._repeat(url, read))
 
-    def _repeat[T](self, url: str, steps: Callable[[], Steps[T]]) -> T:
+    def _repeat[T](self, url: str, read: Callable[[], T]) -> T:
         """Send a request, and repeat it a few times after failures that may pass."""
         began, n, pause = time.monotonic(), 0, _FIRST_PAUSE_SECONDS
         while True:
-            (found,) = run([steps()])
-            if not isinstance(found, Exception):
-                return found
-            if not isinstance(found, FailedError):
-                raise found
-            is_late = n >= self._max_retries or time.monotonic() - began > self._retry_seconds
-            if not found.is_transient or is_late or found.retry_after is not None:
-                self._raise(url, found, f" (after {n} retries)" if n else "")
+            try:
+                return read()
+            except FailedError as error:
+                is_late = n >= self._max_retries or time.monotonic() - began > self._retry_seconds
+                if not error.is_transient or is_late or error.retry_after is not None:
+                    self._raise(url, error, f" (after {n} retries)" if n else "")
             time.sleep(pause)
             n, pause = n + 1, min(2 * pause, _MAX_PAUSE_SECONDS)
 
@@ -302,28 +263,29 @@ class WebConnection:
 
     def _advice(self) -> str:
         """Return how to send credentials to a server that refuses a request."""
-        if not _plain(self.root).startswith(self._allowed):
+        if not self._plain_root.startswith(self._allowed):
             return advice(self.root)
         return (
             f'Give credentials that have access: storage={{"{self.root}": {{"headers": {{"Authorization": "..."}}}}}}'
         )
 
 
+@lru_cache(maxsize=_MAX_CONNECTIONS)
+def _connection(
+    root: str,
+    allowed: tuple[str, ...],
+    waiting: tuple[tuple[str, object], ...],
+    headers: tuple[tuple[str, str], ...],
+    proxies: tuple[tuple[str, str], ...],
+) -> WebConnection:
+    return WebConnection(root, allowed, dict(waiting), dict(proxies), headers)
+
+
 def connect(
     url: str, allowed: tuple[str, ...], waiting: tuple[tuple[str, object], ...], headers: tuple[tuple[str, str], ...], /
 ) -> WebConnection:
     """Return the connection that serves a URL: see `PublicWeb`."""
-    root, known = split_url(url)[0], proxies()
-    name = (root, allowed, waiting, headers, tuple(sorted(known.items())))
-    with transfers.STATE.lock:
-        connections = transfers.STATE.connections
-        if name not in connections:
-            while len(connections) >= _MAX_CONNECTIONS:
-                del connections[next(iter(connections))]
-            connections[name] = WebConnection(root, allowed, dict(waiting), known, headers)
-        found = connections[name]
-    assert isinstance(found, WebConnection)
-    return found
+    return _connection(split_url(url)[0], allowed, waiting, headers, tuple(sorted(proxies().items())))
 
 
 def _plain(url: str) -> str:
@@ -368,14 +330,24 @@ def _forbidden(url: str, hop: str, where: str) -> ForbiddenLocationError:
     )
 
 
-def _refusal(answer: Answer, body: _Beginning) -> FailedError:
+def _beginning(answer: Answer) -> bytes:
+    """Read the beginning of a body of which no more is needed, such as that of a refusal."""
+    said = b""
+    for part in answer.parts():
+        said += part
+        if len(said) > _MAX_REFUSAL_BYTES:
+            break
+    return said[:_MAX_REFUSAL_BYTES]
+
+
+def _refusal(answer: Answer, body: bytes) -> FailedError:
     status = answer.status
     phrase = HTTPStatus(status).phrase if status in HTTPStatus else ""
     is_busy = status == HTTPStatus.TOO_MANY_REQUESTS or status >= HTTPStatus.INTERNAL_SERVER_ERROR
-    said = body.data[:_MAX_REFUSAL_BYTES].decode("utf-8", "replace")
+    said = body.decode("utf-8", "replace")
     text = what_was_answered(f"status code: {status} {phrase}: {said}")
     failed = FailedError(text, status, is_transient=is_busy and status != HTTPStatus.NOT_IMPLEMENTED)
-    failed.retry_after = read_retry_after({name.title(): value for name, value in answer.headers.items()})
+    failed.retry_after = read_retry_after(answer.headers)
     return failed
 
 
