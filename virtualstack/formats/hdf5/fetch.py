@@ -27,6 +27,7 @@ __all__ = ["MetadataSource", "Scheduler"]
 
 _MAX_REQUEST_BYTES = 1 << 30
 _WHOLE_LOCAL_BYTES = 1 << 18  # reading this much costs less than reading 10 pages
+_WHOLE_REMOTE_BYTES = 1 << 22  # fetching this much takes about as long as a second request
 _BLOCK_BYTES = 64 * 1024
 _MAX_BLOCK_BYTES = 4 * 1024 * 1024
 _MAX_UNREQUESTED_BYTES = 256 * 1024 * 1024  # largest number of bytes kept that no parser requested
@@ -282,6 +283,9 @@ class Scheduler:
 def _reader(source: Source) -> ByteReader:
     if isinstance(source, MemorySource):
         return MemoryReader(source.data)
-    if not isinstance(source, LocalSource):
-        return RemoteReader(source) if is_remote(source.location.url) else DirectReader(source)
-    return MemoryReader(source.read(0, source.size)) if source.size <= _WHOLE_LOCAL_BYTES else PageReader(source)
+    is_local = isinstance(source, LocalSource)
+    if not is_local and not is_remote(source.location.url):
+        return DirectReader(source)
+    if source.size <= (_WHOLE_LOCAL_BYTES if is_local else _WHOLE_REMOTE_BYTES):
+        return MemoryReader(source.read(0, source.size))
+    return PageReader(source) if is_local else RemoteReader(source)
