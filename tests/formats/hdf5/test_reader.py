@@ -1,7 +1,6 @@
 import pickle
 import re
 import tracemalloc
-from dataclasses import replace
 
 import h5py
 import netCDF4
@@ -16,8 +15,6 @@ from tests.data.make_hdf5_indexes import Build, unfiltered_edges
 from tests.data.processes import run_python
 from tests.formats.groups import CHECKED, group_of, refusals, values_of
 from virtualstack.child.pool import InChild
-from virtualstack.formats.hdf5.library import UnlistableChunksError, _true_cells
-from virtualstack.formats.hdf5.structures.layout_message import ChunkedLayout
 from virtualstack.location import absolute_url
 from virtualstack.manifests import ABSENT, EMPTY, ENTRY, INLINE
 from virtualstack.readers import HDF5
@@ -117,40 +114,6 @@ def test_a_user_block_shifts_all_offsets(tmp_path):
     group = group_of(make("user_block_earliest", tmp_path))
     assert group.arrays["contiguous"].manifest.entries["offset"].item() > 1024
     assert group.arrays["contiguous_never_written"].manifest.entries["location"].item() == EMPTY
-
-
-def list_otherwise(monkeypatch, **changes):
-    """Let the HDF5 library list chunks as another release of it would."""
-    call = InChild.call
-
-    def changed(opened, method, *arguments):
-        found = call(opened, method, *arguments)
-        return replace(found, **changes) if method == "chunks" else found
-
-    monkeypatch.setattr(InChild, "call", changed)
-
-
-def test_libraries_that_do_not_count_the_user_block(tmp_path, monkeypatch):
-    """Older ones list chunks from its end; the reader asks the library which one it is."""
-    path = make("user_block_earliest", tmp_path)
-    right = group_of(path, LIBRARY).arrays["edges"].manifest.entries["offset"]
-    list_otherwise(monkeypatch, counts_user_block=False)
-    np.testing.assert_array_equal(group_of(path, LIBRARY).arrays["edges"].manifest.entries["offset"], right + 1024)
-
-
-def test_lists_that_make_no_sense_are_inlined(tmp_path, monkeypatch):
-    """Chunks outside of the array, twice in one place, or in an unknown order are never taken for places."""
-    path = make("indexes_latest", tmp_path)
-    with monkeypatch.context() as patch:
-        list_otherwise(patch, lists_moved_axes=False)
-        assert "has a chunk outside of the array" in refusals(group_of(path, LIBRARY))["/second"][1]
-    with monkeypatch.context() as patch:
-        patch.setattr("virtualstack.formats.hdf5.library._true_cells", lambda listed, *rest: listed * 0)
-        assert "duplicate chunks" in refusals(group_of(path, LIBRARY))["/second"][1]
-    layout = ChunkedLayout(version=4, chunk=(3, 7), element_size=2, index="extensible", address=None)
-    listed = np.array([[1, 0]])
-    with pytest.raises(UnlistableChunksError, match="lists an extensible array in an unknown way"):
-        _true_cells(listed, layout, 1, (3, 7), (20, None))
 
 
 def test_compact_values_are_inline_without_a_record(tmp_path):

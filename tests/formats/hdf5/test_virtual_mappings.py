@@ -1,17 +1,19 @@
 import random
 import re
-from contextlib import closing
 from pathlib import Path
 
+import h5py
+import numpy as np
 import pytest
+from h5py import h5s
 from numcodecs.jenkins import jenkins_lookup3
 
 from tests.data.make_hdf5_virtual import U, make_virtual, space
-from virtualstack.formats.hdf5.child.files import OpenFile
-from virtualstack.formats.hdf5.library import mapping_from_library
 from virtualstack.formats.hdf5.structures.requests import StructureError, Widths
 from virtualstack.formats.hdf5.structures.virtual_mappings import (
     BoxSelection,
+    Hyperslab,
+    HyperslabAxis,
     MappedSelection,
     VirtualMapping,
     parse_mappings,
@@ -26,8 +28,30 @@ def stored(path: Path, version: str, shape: tuple[int, ...], mappings) -> tuple[
     raw = path.read_bytes()
     at = raw.index(b"GCOL") + 16
     size = int.from_bytes(raw[at + 8 : at + 16], "little")
-    with closing(OpenFile(str(path), False)) as file:
-        return raw[at + 16 : at + 16 + size], [mapping_from_library(x) for x in file.mappings(b"/x")]
+    with h5py.File(path) as file:
+        made = file["x"].id.get_create_plist()
+        return raw[at + 16 : at + 16 + size], [
+            VirtualMapping(
+                made.get_virtual_filename(i),
+                made.get_virtual_dsetname(i),
+                place=selected(made.get_virtual_vspace(i)),
+                source=selected(made.get_virtual_srcspace(i)),
+            )
+            for i in range(made.get_virtual_count())
+        ]
+
+
+def selected(space: h5s.SpaceID) -> MappedSelection:
+    """What a dataspace of h5py selects."""
+    if space.get_select_type() == h5s.SEL_ALL:
+        return None
+    if space.is_regular_hyperslab():
+        axes = (
+            [None if n == h5s.UNLIMITED else int(n) for n in axis]
+            for axis in zip(*space.get_regular_hyperslab(), strict=True)
+        )
+        return Hyperslab(tuple(HyperslabAxis(*axis) for axis in axes))
+    return BoxSelection(space.get_select_hyper_blocklist().astype(np.int64))
 
 
 def boxes(selection: MappedSelection):

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import contextlib
 import functools
-import math
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
@@ -22,11 +21,8 @@ from virtualstack.formats.hdf5.attributes import (
 )
 from virtualstack.formats.hdf5.child.records import (
     FoundAttribute,
-    FoundChunks,
     FoundDataset,
     FoundLink,
-    FoundMapping,
-    FoundSelection,
     Scale,
 )
 from virtualstack.formats.hdf5.datatypes import (
@@ -39,10 +35,8 @@ from virtualstack.formats.hdf5.datatypes import (
 from virtualstack.formats.hdf5.fetch import MetadataSource
 from virtualstack.formats.hdf5.filters import make_filter
 from virtualstack.formats.hdf5.structures.chunk_table import ChunkTable
+from virtualstack.formats.hdf5.structures.heaps import read_global_heap
 from virtualstack.formats.hdf5.structures.layout_message import (
-    ChunkedLayout,
-    CompactLayout,
-    ContiguousLayout,
     Layout,
     VirtualLayout,
     parse_layout,
@@ -50,13 +44,8 @@ from virtualstack.formats.hdf5.structures.layout_message import (
 from virtualstack.formats.hdf5.structures.messages import FillMessage
 from virtualstack.formats.hdf5.structures.object_header import read_object_header
 from virtualstack.formats.hdf5.structures.requests import LostValuesError, StructureError, Widths
-from virtualstack.formats.hdf5.structures.virtual_mappings import (
-    BoxSelection,
-    Hyperslab,
-    HyperslabAxis,
-    MappedSelection,
-    VirtualMapping,
-)
+from virtualstack.formats.hdf5.structures.superblock import Superblock, read_superblock
+from virtualstack.formats.hdf5.structures.virtual_mappings import VirtualMapping
 from virtualstack.formats.hdf5.tree import (
     Attributes,
     HDF5Group,
@@ -65,112 +54,11 @@ from virtualstack.formats.hdf5.tree import (
     LostObjectError,
     decode_text,
 )
+from virtualstack.formats.hdf5.walk import located, mappings_in, read_chunks
 from virtualstack.manifests import Refusal
 from virtualstack.storage import Source
 
-__all__ = ["Library", "UnlistableChunksError", "chunk_table_from_library", "find_part_elsewhere",
-           "mapping_from_library"]  # fmt: skip
-
-_MAX_OFFSET = np.uint64(2**63 - 1)
-
-
-class UnlistableChunksError(Exception):
-    """The HDF5 library does not report where the chunks of a dataset are."""
-
-
-def chunk_table_from_library(found: FoundChunks, layout: ChunkedLayout, base: int, /) -> ChunkTable:
-    """Return the allocated chunks of a chunked dataset; their offsets are from the start of the file.
-
-    Parameters
-    ----------
-    found
-        Chunks that the library listed, of a dataset with at least one element.
-    layout
-        Layout message of the dataset.
-    base
-        Size of the user block in bytes.
-
-    Raises
-    ------
-    UnlistableChunksError
-        The list would lead to wrong offsets, has a chunk twice, or has a chunk outside of the array.
-    """
-    chunks, shape, maxshape = found.chunks, found.shape, found.maxshape
-    if (found.rows > _MAX_OFFSET).any():
-        raise UnlistableChunksError("the chunk index has a chunk at 2^63 bytes or more")
-    rows = found.rows.astype(np.int64)
-    scaled = rows[:, : len(shape)] // np.array(chunks, np.int64)
-    unlimited = [axis for axis, length in enumerate(maxshape) if length is None]
-    if len(unlimited) == 1 and unlimited[0] > 0 and found.lists_moved_axes:
-        scaled = _true_cells(scaled, layout, unlimited[0], chunks, maxshape)
-    grid = np.array([-(-n // c) for n, c in zip(shape, chunks, strict=True)], np.int64)
-    if ((scaled < 0) | (scaled >= grid)).any():
-        raise UnlistableChunksError("the chunk index has a chunk outside of the array")
-    cell = np.ravel_multi_index(tuple(scaled.T), tuple(grid.tolist())) if len(rows) else np.zeros(0, np.int64)
-    if np.unique(cell).size != cell.size:
-        raise UnlistableChunksError("the chunk index has duplicate chunks")
-    offset = rows[:, -3] if not base or found.counts_user_block else rows[:, -3] + base
-    return ChunkTable(cell=cell.astype(np.int64), offset=offset, length=rows[:, -2], mask=rows[:, -1].astype(np.uint32))
-
-
-def _true_cells(
-    listed: NDArray[np.int64],
-    layout: ChunkedLayout,
-    unlimited: int,
-    chunks: tuple[int, ...],
-    maxshape: tuple[int | None, ...],
-) -> NDArray[np.int64]:
-    """Undo a fault of HDF5 (up to at least 2.0) in the listing of extensible arrays.
-
-    An extensible array numbers the cells of the *maximum* grid, with the one unlimited axis moved to the slowest
-    position (HDF5 spec, appendix C, "the extensible array index"). The library finds chunks in this order, but lists
-    them without moving an axis. The number of a cell is right in both cases, because the unlimited axis never
-    overflows.
-    """
-    if layout.index != "extensible":
-        return listed
-    most = [-(-n // c) if n is not None else 0 for n, c in zip(maxshape, chunks, strict=True)]
-    after = most[unlimited + 1 :]
-    if listed[:, :unlimited].any() or (listed[:, unlimited + 1 :] >= np.array(after, np.int64)).any():
-        raise UnlistableChunksError("the HDF5 library lists an extensible array in an unknown way")
-    weights = np.array([math.prod(after[i:]) for i in range(len(after) + 1)], np.int64)
-    number = listed[:, unlimited:] @ weights
-    others = [n for axis, n in enumerate(most) if axis != unlimited]
-    per_step = math.prod(others)
-    moved = np.stack([number // per_step, *np.unravel_index(number % per_step, others)], axis=1)
-    return np.insert(moved[:, 1:], unlimited, moved[:, 0], axis=1)
-
-
-def mapping_from_library(found: FoundMapping, /) -> VirtualMapping:
-    """Return a mapping of a virtual dataset.
-
-    Raises
-    ------
-    LostValuesError
-        A selection is not a union of boxes, or has too many boxes.
-    """
-    return VirtualMapping(
-        file=found.file, dataset=found.dataset, place=_selection(found.place), source=_selection(found.source)
-    )
-
-
-def _selection(found: FoundSelection) -> MappedSelection:
-    if found.kind == "all":
-        return None
-    if found.kind == "points":
-        raise LostValuesError("a virtual dataset (VDS) of single points of its sources")
-    if found.kind == "regular":
-        return Hyperslab(tuple(_axis(*axis) for axis in found.axes))
-    if found.boxes is None:
-        raise LostValuesError(f"a virtual dataset (VDS) of {found.n_boxes} boxes of one source, which are too many")
-    return BoxSelection(found.boxes)
-
-
-def _axis(start: int, stride: int, count: int | None, block: int | None) -> HyperslabAxis:
-    if stride < 1 or (block is not None and block < 1):
-        raise LostValuesError(f"a virtual dataset (VDS) of blocks of {block} elements, {stride} apart")
-    return HyperslabAxis(start, stride, count, block)
-
+__all__ = ["Library", "find_part_elsewhere"]
 
 _LAYOUT = 0x08
 _MODULE = "virtualstack.formats.hdf5.child.files"
@@ -270,7 +158,7 @@ class Library:
 
     def _variable(self, found: FoundDataset, address: int, name: str, raw_path: bytes, path: str) -> HDF5Variable:
         element, space = element_type(found.datatype), found.shape
-        layout = self._layout(found, address, raw_path, element)
+        layout = self._layout(address)
         is_of_characters = element.stored is not None and element.stored.kind == "S"
         return HDF5Variable(
             name=name,
@@ -288,27 +176,26 @@ class Library:
             external=found.external,
             attributes=_attributes(found.attributes, path, is_of_characters=is_of_characters),
             scale=found.scale,
-            list_chunks=lambda: self._chunks(raw_path, layout),
-            list_mappings=lambda: [mapping_from_library(x) for x in self._ask("mappings", raw_path)],
+            list_chunks=lambda: self._chunks(found, layout),
+            list_mappings=lambda: self._mappings(layout) if isinstance(layout, VirtualLayout) else (),
         )
 
-    def _layout(self, found: FoundDataset, address: int, raw_path: bytes, element: ElementType) -> Layout:
-        if found.layout == "virtual":
-            return VirtualLayout(address=None, index=0)
-        if found.layout == "compact":
-            has_values = element.kind == "bytes" and found.shape is not None
-            return CompactLayout(data=self._ask("stored", raw_path).tobytes() if has_values else b"")
-        if found.layout == "contiguous":
-            offset = None if found.offset is None else found.offset - self._metadata.base
-            return ContiguousLayout(address=offset, size=None)
-        widths = Widths(*self._ask("sizes"))
+    @functools.cached_property
+    def _superblock(self) -> Superblock:
+        base, size = self._metadata.base, self._metadata.size
+        try:
+            return self._metadata.run(read_superblock(base, size))
+        except StructureError:  # such as a table of shared messages, which only the library reads
+            return Superblock(base=base, end=size - base, widths=Widths(*self._ask("sizes")), root=self._ask("root"))
+
+    def _layout(self, address: int) -> Layout:
+        """Read how values are stored, of which the library does not report all."""
+        widths = self._superblock.widths
         with contextlib.suppress(StructureError):
             for message in self._metadata.run(read_object_header(address, widths)):
                 if message.kind == _LAYOUT and not message.is_shared:
-                    layout = parse_layout(message.body, widths)
-                    if isinstance(layout, ChunkedLayout) and layout.chunk == found.chunks:
-                        return layout
-        raise LibraryError("its chunks may be stored in ways that the library does not report: its header is unusual")
+                    return parse_layout(message.body, widths)
+        raise LibraryError("its values may be stored in ways that the library does not report: its header is unusual")
 
     def _fill(self, found: FoundDataset, raw_path: bytes, element: ElementType) -> FillMessage:
         raw = None
@@ -318,16 +205,21 @@ class Library:
                 raw = self._ask("fill", raw_path, None).astype(element.stored).tobytes()
         return FillMessage(raw=raw, is_written=found.is_fill_written, is_defined=not found.is_fill_undefined)
 
-    def _chunks(self, raw_path: bytes, layout: Layout) -> ChunkTable:
-        if not isinstance(layout, ChunkedLayout):
-            raise UnlistableChunksError("it has no chunks")
-        return chunk_table_from_library(self._ask("chunks", raw_path), layout, self._metadata.base)
+    def _chunks(self, found: FoundDataset, layout: Layout) -> ChunkTable:
+        superblock, is_filtered = self._superblock, bool(found.filters)
+        parser = read_chunks(layout, found.shape, found.maxshape, superblock, is_filtered=is_filtered)
+        return located(self._metadata.run_all([parser])[0], self._metadata.base)
+
+    def _mappings(self, layout: VirtualLayout) -> Sequence[VirtualMapping]:
+        if layout.address is None:
+            return ()
+        heap = self._metadata.run_all([read_global_heap(layout.address, self._superblock)])[0]
+        try:
+            return mappings_in(heap, layout, self._superblock.widths)
+        except StructureError as error:
+            raise LostValuesError(str(error)) from error
 
     # -- parts of objects that the parsers here do not know -----------------------------------------------------
-
-    def chunks(self, raw_path: bytes, layout: ChunkedLayout, /) -> ChunkTable:
-        """List the chunks of a dataset."""
-        return self._chunks(raw_path, layout)
 
     def attributes(self, group: LinkTarget, raw_path: bytes, path: str, /) -> Attributes:
         """Return the attributes of a group."""

@@ -15,15 +15,15 @@ from virtualstack.formats.hdf5.child.records import Scale
 from virtualstack.formats.hdf5.datatypes import element_type, is_read_by_netcdf
 from virtualstack.formats.hdf5.fetch import MetadataSource
 from virtualstack.formats.hdf5.filters import make_filter
-from virtualstack.formats.hdf5.library import Library, UnlistableChunksError
+from virtualstack.formats.hdf5.library import Library
 from virtualstack.formats.hdf5.structures.attribute_messages import pointers
 from virtualstack.formats.hdf5.structures.chunk_table import ChunkTable
 from virtualstack.formats.hdf5.structures.heaps import read_global_heap
-from virtualstack.formats.hdf5.structures.layout_message import ChunkedLayout, VirtualLayout
+from virtualstack.formats.hdf5.structures.layout_message import VirtualLayout
 from virtualstack.formats.hdf5.structures.links import Link
 from virtualstack.formats.hdf5.structures.messages import Dataspace
-from virtualstack.formats.hdf5.structures.requests import LostValuesError, OutsideError, StructureError
-from virtualstack.formats.hdf5.structures.virtual_mappings import VirtualMapping, parse_mappings
+from virtualstack.formats.hdf5.structures.requests import LostValuesError, StructureError
+from virtualstack.formats.hdf5.structures.virtual_mappings import VirtualMapping
 from virtualstack.formats.hdf5.tree import (
     Attributes,
     HDF5Group,
@@ -38,7 +38,9 @@ from virtualstack.formats.hdf5.walk import (
     FileObject,
     FileObjects,
     find_objects,
-    read_chunks,
+    located,
+    mappings_in,
+    read_header_chunks,
     read_object,
 )
 
@@ -159,7 +161,7 @@ class ParsedView:
             external=header.external,
             attributes=self._read_attributes(node, raw_path, path, is_of_characters=is_of_characters),
             scale=self._known(scale or self._library.scale(raw_path)),
-            list_chunks=lambda: self._chunks(node, header, raw_path),
+            list_chunks=lambda: self._chunks(node, header),
             list_mappings=list_mappings,
             read_texts=self._texts,
         )
@@ -185,15 +187,10 @@ class ParsedView:
     def _mappings(self, layout: VirtualLayout) -> Sequence[VirtualMapping]:
         if layout.address is None:
             return ()
-        heap = self._objects.heaps[layout.address]
         try:
-            if isinstance(heap, StructureError):
-                raise heap
-            if layout.index not in heap:
-                raise StructureError("there is no such object in the global heap")
-            return parse_mappings(heap[layout.index], self._objects.superblock.widths)
+            return mappings_in(self._objects.heaps[layout.address], layout, self._objects.superblock.widths)
         except StructureError as error:
-            raise LostObjectError(f"the mappings of a virtual dataset (VDS) are damaged: {error}") from error
+            raise LostObjectError(str(error)) from error
 
     def _known(self, scale: Scale) -> Scale:
         """Return a scale without the attached scales of any axis that has a reference to nowhere."""
@@ -227,21 +224,11 @@ class ParsedView:
         heaps.update(zip(missing, read, strict=True))
         return [self._attributes.bytes_at(pointer).split(b"\0")[0] for pointer in found]
 
-    def _chunks(self, node: FileObject, header: DatasetHeader, raw_path: bytes) -> ChunkTable:
-        found, layout = node.chunks, header.layout
-        if not isinstance(layout, ChunkedLayout):
-            raise UnlistableChunksError("it has no chunks")
+    def _chunks(self, node: FileObject, header: DatasetHeader) -> ChunkTable:
+        found = node.chunks
         if found is None:
-            try:
-                found = self._metadata.run(read_chunks(header, layout, self._objects.superblock))
-            except StructureError as error:
-                found = error
-        if isinstance(found, StructureError):
-            # The HDF5 library lists chunks that it does not find on reading, as its search uses all keys of a tree.
-            if layout.index == "btree1" and not isinstance(found, OutsideError):
-                raise LostValuesError(f"its chunk index is damaged: {found}")
-            return self._library.chunks(raw_path, layout)
-        return replace(found, offset=found.offset + self._metadata.base) if self._metadata.base else found
+            (found,) = self._metadata.run_all([read_header_chunks(header, self._objects.superblock)])
+        return located(found, self._metadata.base)
 
     # -- links ------------------------------------------------------------------------------------------------
 

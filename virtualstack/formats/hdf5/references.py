@@ -17,7 +17,7 @@ from virtualstack.errors import MalformedFileError
 from virtualstack.formats.hdf5.contiguous import FileSegment, contiguous_chunks, external_segments
 from virtualstack.formats.hdf5.datatypes import packed
 from virtualstack.formats.hdf5.filters import Filter, filter_codecs, is_nonsense, missing_plugin, obstacle, passed
-from virtualstack.formats.hdf5.library import Library, UnlistableChunksError
+from virtualstack.formats.hdf5.library import Library
 from virtualstack.formats.hdf5.structures.chunk_table import ChunkTable
 from virtualstack.formats.hdf5.structures.layout_message import (
     ChunkedLayout,
@@ -204,10 +204,7 @@ def _chunked(
         raise NoReferencesError(
             f"a chunk grid of {math.prod(grid.shape)} cells; a manifest has at most {MAX_READ_CELLS}"
         )
-    try:
-        table = variable.list_chunks()
-    except UnlistableChunksError as error:
-        raise NoReferencesError(str(error)) from error
+    table = variable.list_chunks()
     _check_inside(table.offset, table.length, variable.path, context)
     masks = table.mask
     if filters and layout.leaves_edges_unfiltered:

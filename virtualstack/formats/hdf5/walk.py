@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import partial
 from typing import Literal
 
@@ -37,10 +37,23 @@ from virtualstack.formats.hdf5.structures.messages import (
     parse_old_fill,
 )
 from virtualstack.formats.hdf5.structures.object_header import Message, read_object_header
-from virtualstack.formats.hdf5.structures.requests import Parse, StructureError
+from virtualstack.formats.hdf5.structures.requests import LostValuesError, Parse, StructureError, Widths
 from virtualstack.formats.hdf5.structures.superblock import Superblock, find_superblock, read_superblock
+from virtualstack.formats.hdf5.structures.virtual_mappings import VirtualMapping, parse_mappings
 
-__all__ = ["DatasetHeader", "FileObject", "FileObjects", "Heaps", "find_objects", "read_chunks", "read_object", "walk"]
+__all__ = [
+    "DatasetHeader",
+    "FileObject",
+    "FileObjects",
+    "Heaps",
+    "find_objects",
+    "located",
+    "mappings_in",
+    "read_chunks",
+    "read_header_chunks",
+    "read_object",
+    "walk",
+]
 
 _DATASPACE, _DATATYPE, _OLD_FILL, _FILL, _EXTERNAL, _LAYOUT, _FILTERS = 0x01, 0x03, 0x04, 0x05, 0x07, 0x08, 0x0B
 _OLD_TIME, _TIME = 0x0E, 0x12
@@ -226,7 +239,7 @@ class _Walk:
         elif not isinstance(header.layout, ChunkedLayout):
             return
         elif math.prod(header.space.shape or (0,)) and self.wants_chunks(path):
-            parser = read_chunks(header, header.layout, self.superblock)
+            parser = read_header_chunks(header, self.superblock)
             self.scheduler.spawn(parser, partial(setattr, node, "chunks"))
 
     def _on_attributes(self, node: FileObject, attributes: list[AttributeMessage] | StructureError) -> None:
@@ -340,17 +353,64 @@ def _check_usual(datatype: Datatype) -> None:
 _DATASET_MESSAGES = frozenset({_DATASPACE, _DATATYPE, _OLD_FILL, _FILL, _EXTERNAL, _LAYOUT, _FILTERS})
 
 
-def read_chunks(header: DatasetHeader, layout: ChunkedLayout, superblock: Superblock) -> Parse[ChunkTable]:
-    """Read the chunk index of a dataset that has a dataspace; its layout is passed separately."""
+def read_header_chunks(header: DatasetHeader, superblock: Superblock) -> Parse[ChunkTable]:
+    """Read the chunk index of a dataset from its header."""
     space = header.space
+    return read_chunks(header.layout, space.shape, space.maxshape, superblock, is_filtered=bool(header.filters))
+
+
+def read_chunks(
+    layout: Layout,
+    shape: tuple[int, ...] | None,
+    maxshape: tuple[int | None, ...],
+    superblock: Superblock,
+    *,
+    is_filtered: bool,
+) -> Parse[ChunkTable]:
+    """Read the chunk index of a dataset."""
+    if not isinstance(layout, ChunkedLayout) or shape is None:
+        raise StructureError("it has no chunks")
     return (
         yield from read_chunk_index(
             layout,
-            space.shape or (),
-            space.maxshape,
-            is_filtered=bool(header.filters),
+            shape,
+            maxshape,
+            is_filtered=is_filtered,
             btree1_k=superblock.chunk_k,
             widths=superblock.widths,
             end=superblock.end,
         )
     )
+
+
+def located(found: ChunkTable | StructureError, base: int, /) -> ChunkTable:
+    """Return chunks with their offsets from the start of the file; ``base`` is the size of the user block in bytes.
+
+    Raises
+    ------
+    LostValuesError
+        The chunk index is damaged.
+    """
+    if isinstance(found, StructureError):
+        raise LostValuesError(f"its chunk index is damaged: {found}")
+    return replace(found, offset=found.offset + base) if base else found
+
+
+def mappings_in(
+    heap: Mapping[int, bytes] | StructureError, layout: VirtualLayout, widths: Widths, /
+) -> tuple[VirtualMapping, ...]:
+    """Parse the mappings of a virtual dataset in the global heap collection of its layout.
+
+    Raises
+    ------
+    StructureError
+        The heap or the mappings are damaged.
+    """
+    try:
+        if isinstance(heap, StructureError):
+            raise heap
+        if layout.index not in heap:
+            raise StructureError("there is no such object in the global heap")
+        return parse_mappings(heap[layout.index], widths)
+    except StructureError as error:
+        raise StructureError(f"the mappings of a virtual dataset (VDS) are damaged: {error}") from error

@@ -6,7 +6,6 @@ import contextlib
 import functools
 import importlib
 import os
-from array import array
 from typing import Any, Literal
 
 import h5py
@@ -18,25 +17,14 @@ from virtualstack.child.errors import LibraryError, library_errors
 from virtualstack.formats.hdf5.child.attributes import identity, plain, read_attribute, read_attributes, read_scale
 from virtualstack.formats.hdf5.child.records import (
     FoundAttribute,
-    FoundChunks,
     FoundDataset,
     FoundLink,
-    FoundMapping,
-    FoundSelection,
     Scale,
 )
 
 __all__ = ["OpenFile", "has_filter", "names_elsewhere"]
 
-_MAX_BLOCKS = 1 << 20  # boxes of an irregular selection
-_UNDEFINED = -1  # all bits set
 _MAX_SOFT_LINKS = 16  # H5L_NUM_LINKS
-_LAYOUTS: dict[int, Literal["virtual", "compact", "contiguous", "chunked"]] = {
-    h5d.VIRTUAL: "virtual",
-    h5d.COMPACT: "compact",
-    h5d.CONTIGUOUS: "contiguous",
-    h5d.CHUNKED: "chunked",
-}
 
 
 class OpenFile:
@@ -207,20 +195,13 @@ class OpenFile:
         with library_errors():
             dataset = self._dataset(path)
             tid, dcpl, shape = dataset.id.get_type(), dataset.id.get_create_plist(), dataset.shape
-            layout = _LAYOUTS[dcpl.get_layout()]
             defined = dcpl.fill_value_defined()
-            offset = dataset.id.get_offset() if layout == "contiguous" else None
-            if offset is not None and int(offset) - self.base() == _UNDEFINED:
-                offset = None  # the library (2.0) adds the user block even to the undefined address
             return FoundDataset(
                 address=identity(dataset.id)[1],
                 datatype=tid.encode(),
                 is_committed=bool(tid.committed()),
                 shape=None if shape is None else tuple(map(int, shape)),
                 maxshape=() if shape is None else tuple(dataset.maxshape),
-                layout=layout,
-                offset=None if offset is None else int(offset),
-                chunks=tuple(map(int, dataset.chunks)) if layout == "chunked" else (),
                 filters=tuple(
                     (int(number), name, tuple(map(int, values)))
                     for number, _, values, name in map(dcpl.get_filter, range(dcpl.get_nfilters()))
@@ -255,39 +236,6 @@ class OpenFile:
         """Return the fill value of a dataset of strings."""
         with library_errors():
             return self._dataset(path).fillvalue or b""
-
-    def chunks(self, path: bytes, /) -> FoundChunks:
-        """List the allocated chunks of a dataset. This reads the chunk index, but no chunks."""
-        numbers = array("Q")
-
-        def add(chunk: Any) -> None:
-            numbers.extend((*chunk.chunk_offset, chunk.byte_offset, chunk.size, chunk.filter_mask))
-
-        with library_errors():
-            dataset = self._dataset(path)
-            dataset.id.chunk_iter(add)
-            return FoundChunks(
-                rows=np.frombuffer(numbers, np.uint64).reshape(-1, len(dataset.shape) + 3).copy(),
-                chunks=dataset.chunks,
-                shape=dataset.shape,
-                maxshape=dataset.maxshape,
-                lists_moved_axes=_lists_moved_axes(),
-                counts_user_block=_counts_user_block(),
-            )
-
-    def mappings(self, path: bytes, /) -> list[FoundMapping]:
-        """Return the mappings of a virtual dataset; no source is opened."""
-        with library_errors():
-            dcpl = self._dataset(path).id.get_create_plist()
-            return [
-                FoundMapping(
-                    file=dcpl.get_virtual_filename(i),
-                    dataset=dcpl.get_virtual_dsetname(i),
-                    place=_selection(dcpl.get_virtual_vspace(i)),
-                    source=_selection(dcpl.get_virtual_srcspace(i)),
-                )
-                for i in range(dcpl.get_virtual_count())
-            ]
 
     # -- values -----------------------------------------------------------------------------------------------
 
@@ -423,7 +371,8 @@ def _read_texts(dataset: h5py.Dataset) -> Any:
     reading.
     """
     maxshape = dataset.maxshape
-    is_listed_right = maxshape is None or None not in maxshape[1:]  # see `_lists_moved_axes`
+    # the library (up to 2.0 at least) lists chunks in the wrong order if an axis other than the first is unlimited
+    is_listed_right = maxshape is None or None not in maxshape[1:]
     try:
         return dataset[()]
     except (OSError, RuntimeError):
@@ -439,48 +388,3 @@ def _read_texts(dataset: h5py.Dataset) -> Any:
         )
         values[box] = dataset[box]
     return values
-
-
-@functools.cache
-def _lists_moved_axes() -> bool:
-    """Return whether this HDF5 library lists moved axes: it lists one chunk of a file in memory as a test."""
-    with h5py.File("listing", "w", driver="core", backing_store=False, libver="latest") as file:
-        dataset = file.create_dataset("x", (2, 2), "u1", chunks=(1, 1), maxshape=(2, None))
-        dataset[1, 0] = 1
-        listed: list[Any] = []
-        dataset.id.chunk_iter(listed.append)
-        return [x.chunk_offset for x in listed] == [(0, 1)]
-
-
-@functools.cache
-def _counts_user_block() -> bool:
-    """Return whether this HDF5 library counts the user block in offsets of chunks; older releases (1.14.1) do not."""
-    with h5py.File("listing", "w", driver="core", backing_store=False, userblock_size=512) as file:
-        dataset = file.create_dataset("x", data=np.frombuffer(b"a chunk to find again", np.uint8), chunks=(21,))
-        file.flush()
-        listed: list[Any] = []
-        dataset.id.chunk_iter(listed.append)
-        image = file.id.get_file_image()  # the image begins with the superblock, without the user block
-        after = image.find(b"a chunk to find again") - image.find(b"\x89HDF\r\n\x1a\n")
-        return bool(listed[0].byte_offset == after + 512)
-
-
-def _selection(space: h5s.SpaceID) -> FoundSelection:
-    kind = space.get_select_type()
-    if kind == h5s.SEL_ALL:
-        return FoundSelection(kind="all")
-    if kind == h5s.SEL_NONE:
-        return FoundSelection(kind="boxes", boxes=np.zeros((0, 2, space.get_simple_extent_ndims()), np.int64))
-    if kind != h5s.SEL_HYPERSLABS:
-        return FoundSelection(kind="points")
-    if space.is_regular_hyperslab():
-        axes = zip(*space.get_regular_hyperslab(), strict=True)
-        return FoundSelection(kind="regular", axes=tuple(_axis(*axis) for axis in axes))
-    n = int(space.get_select_hyper_nblocks())
-    boxes = None if n > _MAX_BLOCKS else space.get_select_hyper_blocklist().astype(np.int64)
-    return FoundSelection(kind="boxes", boxes=boxes, n_boxes=n)
-
-
-def _axis(start: int, stride: int, count: int, block: int) -> tuple[int, int, int | None, int | None]:
-    most = None if count == h5s.UNLIMITED else int(count)
-    return int(start), int(stride), most, None if block == h5s.UNLIMITED else int(block)

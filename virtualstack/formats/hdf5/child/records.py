@@ -5,10 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Any, Literal
 
-import numpy as np
-from numpy.typing import NDArray
-
-__all__ = ["FoundAttribute", "FoundChunks", "FoundDataset", "FoundLink", "FoundMapping", "FoundSelection", "Scale"]
+__all__ = ["FoundAttribute", "FoundDataset", "FoundLink", "Scale"]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -113,12 +110,6 @@ class FoundDataset:
         If true, the datatype is a committed datatype.
     shape, maxshape
         Lengths in elements. The shape is ``None`` for a null dataspace; a length is ``None`` for an unlimited axis.
-    layout
-        Layout of the values in the file.
-    offset
-        Offset of contiguous values in bytes from the start of the file; ``None`` if the dataset has no such values.
-    chunks
-        Shape of a chunk.
     filters
         Number, name and parameters of each filter.
     has_fill, is_fill_undefined, is_fill_written
@@ -134,9 +125,6 @@ class FoundDataset:
     is_committed: bool
     shape: tuple[int, ...] | None
     maxshape: tuple[int | None, ...]
-    layout: Literal["virtual", "compact", "contiguous", "chunked"]
-    offset: int | None
-    chunks: tuple[int, ...]
     filters: tuple[tuple[int, bytes, tuple[int, ...]], ...]
     has_fill: bool
     is_fill_undefined: bool
@@ -144,58 +132,3 @@ class FoundDataset:
     external: tuple[tuple[bytes, int, int], ...]
     attributes: tuple[FoundAttribute, ...]
     scale: Scale
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class FoundChunks:
-    """The allocated chunks of a dataset, as the HDF5 library lists them.
-
-    Parameters
-    ----------
-    rows
-        One row for each chunk, of shape ``(chunks, rank + 3)``: the first element of the chunk, its offset in the file,
-        its length in bytes, and its filter mask.
-    chunks, shape, maxshape
-        Shape of a chunk, shape and maximum shape of the dataset.
-    lists_moved_axes, counts_user_block
-        Properties of this release of the library.
-    """
-
-    rows: NDArray[np.uint64]
-    chunks: tuple[int, ...]
-    shape: tuple[int, ...]
-    maxshape: tuple[int | None, ...]
-    lists_moved_axes: bool
-    counts_user_block: bool
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class FoundSelection:
-    """The selection of a dataspace.
-
-    Parameters
-    ----------
-    kind
-        Kind of the selection. If it is ``"boxes"`` and ``boxes`` is ``None``, there are too many boxes.
-    axes
-        Start, stride, count and block of each axis of a regular hyperslab; ``None`` for an unlimited count or block.
-    boxes
-        First and last element of each box, of shape ``(n, 2, rank)``.
-    n_boxes
-        Number of boxes.
-    """
-
-    kind: Literal["all", "points", "regular", "boxes"]
-    axes: tuple[tuple[int, int, int | None, int | None], ...] = ()
-    boxes: NDArray[np.int64] | None = None
-    n_boxes: int = 0
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class FoundMapping:
-    """One mapping of a virtual dataset: file and dataset of the source, and the selections in both datasets."""
-
-    file: str
-    dataset: str
-    place: FoundSelection
-    source: FoundSelection
