@@ -20,10 +20,10 @@ from virtualstack.formats.hdf5.structures.requests import (
     read_column,
     read_in_rounds,
     read_span,
-    unsigned,
     verified,
     verify_blocks,
 )
+from virtualstack.formats.hdf5.structures.tables import Table
 
 __all__ = ["BTree2", "read_btree2", "read_records", "scan_records"]
 
@@ -32,6 +32,10 @@ _PREFIX_BYTES, _CHECKSUM_BYTES = (
     4,
 )  # before and after the records and pointers of a node: signature, version and type; checksum
 _MAX_OFFSET = (1 << 63) - 1
+_HEADER = Table(
+    "kind B, node_size I, record_size H, depth H, split_percent B, merge_percent B, root A, n_root H, n_records L",
+    signature=b"BTHD",
+)
 
 
 class _Level(NamedTuple):
@@ -110,27 +114,22 @@ def _read_leaf(tree: BTree2, root: int) -> Parse[list[bytes]]:
 
 def read_btree2(address: int, kind: int, widths: Widths) -> Parse[BTree2]:
     """Read the header of a tree whose records have the type ``kind``."""
-    body = verified((yield from read_span(address, 22 + widths.address + widths.length)))
-    check_signature(body, b"BTHD", 0)
-    check(body[5] == kind, f"a B-tree has records of type {body[5]}, where they should be of type {kind}")
-    node_size, record_size, depth = unsigned(body, 6, 4), unsigned(body, 10, 2), unsigned(body, 12, 2)
-    at = 16 + widths.address
-    root, n_root, n_records = (
-        unsigned(body, 16, widths.address),
-        unsigned(body, at, 2),
-        unsigned(body, at + 2, widths.length),
-    )
+    found = yield from _HEADER.read(address, widths)
+    check(found["kind"] == kind, f"a B-tree has records of type {found['kind']}, where they should be of type {kind}")
+    node_size, record_size, depth = found["node_size"], found["record_size"], found["depth"]
+    n_records = found["n_records"]
     check(record_size > 0, "a B-tree has records of no bytes")
     # Each node above the leaves has at least a record and two children.
     check(depth <= (n_records + 1).bit_length() - 1, f"a B-tree of {n_records} records has a depth of {depth}")
-    is_empty = root == widths.undefined
+    root = widths.defined(found["root"])
+    is_empty = root is None
     check(is_empty == (n_records == 0), f"a B-tree of {n_records} records is {'' if is_empty else 'not '}empty")
     return BTree2(
         kind=kind,
         node_size=node_size,
         record_size=record_size,
-        root=None if is_empty else root,
-        n_root=n_root,
+        root=root,
+        n_root=found["n_root"],
         n_records=n_records,
         levels=_levels(node_size, record_size, depth, widths),
     )

@@ -23,14 +23,19 @@ from virtualstack.formats.hdf5.structures.requests import (
     read_column,
     read_in_rounds,
     read_span,
-    unsigned,
     verified,
     verify_blocks,
 )
+from virtualstack.formats.hdf5.structures.tables import Table
 
 __all__ = ["read_extensible_array"]
 
 _CHECKSUM_BYTES = 4
+_HEADER = Table(
+    "has_filters B, entry_size B, n_bits B, n_index_block B, n_data_block B, n_pointers B, n_page_bits B,"
+    "n_super_blocks L, super_block_bytes L, n_data_blocks L, data_block_bytes L, n_set L, n_elements L, index_block A",
+    signature=b"EAHD",
+)
 
 
 class _Group(NamedTuple):
@@ -201,33 +206,31 @@ def _read_header(space: ChunkSpace, address: int) -> Parse[_Array]:
     widths, parameters = space.widths, space.layout.array
     unlimited = [axis for axis, n in enumerate(space.max_grid) if n is None]
     check(len(unlimited) == 1, f"a dataset with an extensible array has {len(unlimited)} unlimited axes")
-    head = verified((yield from read_span(address, 16 + 6 * widths.length + widths.address)))
-    check_head(np.frombuffer(head, np.uint8)[None], b"EAHD", space, None)
-    entry_size, n_bits, n_index_block, n_data_block, n_pointers, n_page_bits = head[6:12]
-    check(entry_size == space.entry_size, f"an extensible array has elements of {entry_size} bytes")
+    head = yield from _HEADER.read(address, widths)
+    check(head["has_filters"] == space.is_filtered, "there is no 'EAHD' of the dataset where it should be")
+    check(head["entry_size"] == space.entry_size, f"an extensible array has elements of {head['entry_size']} bytes")
     found = ExtensibleArrayParameters(
-        n_bits=n_bits,
-        n_index_block=n_index_block,
-        n_pointers=n_pointers,
-        n_data_block=n_data_block,
-        n_page_bits=n_page_bits,
+        n_bits=head["n_bits"],
+        n_index_block=head["n_index_block"],
+        n_pointers=head["n_pointers"],
+        n_data_block=head["n_data_block"],
+        n_page_bits=head["n_page_bits"],
     )
     if parameters != found:
         raise StructureError("an extensible array has other block sizes than the layout says")
-    is_known = n_bits <= 64 and n_pointers > 1 and _is_power(n_pointers) and _is_power(n_data_block)
-    is_known = is_known and 2 * _log2(n_pointers) <= n_bits - _log2(n_data_block) + 1
+    is_known = found.n_bits <= 64 and found.n_pointers > 1
+    is_known = is_known and _is_power(found.n_pointers) and _is_power(found.n_data_block)
+    is_known = is_known and 2 * _log2(found.n_pointers) <= found.n_bits - _log2(found.n_data_block) + 1
     check(is_known, f"an extensible array has invalid block sizes: {found}")
-    # Statistics: super blocks, their bytes, data blocks, their bytes, elements up to the last set element, all elements
-    n_set = unsigned(head, 12 + 4 * widths.length, widths.length)
+    n_set = head["n_set"]
     check(n_set < 1 << 62, f"an extensible array has {n_set} elements")
-    index_block = unsigned(head, 12 + 6 * widths.length, widths.address)
     array = _Array(
         space=space,
         address=address,
         parameters=found,
         order=(*unlimited, *(axis for axis in range(len(space.grid)) if axis not in unlimited)),
         n_set=n_set,
-        index_block=None if index_block == widths.undefined else index_block,
+        index_block=widths.defined(head["index_block"]),
     )
     check(not any(array.n_pages(group.n_elements) for group in _groups(found)[0]), "the index block points to pages")
     return array

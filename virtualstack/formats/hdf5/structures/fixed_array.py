@@ -19,15 +19,15 @@ from virtualstack.formats.hdf5.structures.requests import (
     read_column,
     read_in_rounds,
     read_span,
-    unsigned,
     verified,
     verify_blocks,
 )
+from virtualstack.formats.hdf5.structures.tables import Table
 
 __all__ = ["add_elements", "check_head", "read_fixed_array"]
 
 
-def check_head(blocks: NDArray[np.uint8], signature: bytes, space: ChunkSpace, array: int | None) -> None:
+def check_head(blocks: NDArray[np.uint8], signature: bytes, space: ChunkSpace, array: int) -> None:
     """Check the heads of some blocks.
 
     Parameters
@@ -39,7 +39,7 @@ def check_head(blocks: NDArray[np.uint8], signature: bytes, space: ChunkSpace, a
     space
         Chunk space of the dataset.
     array
-        Address of the header of the array, which all blocks except for the header contain; ``None`` for the header.
+        Address of the header of the array, which all blocks contain.
 
     Raises
     ------
@@ -47,9 +47,7 @@ def check_head(blocks: NDArray[np.uint8], signature: bytes, space: ChunkSpace, a
         The signature, version, kind of elements, or address is wrong.
     """
     # HDF5 spec VII.C and VII.D: signature, version 0, client id (0 without, 1 with filters)
-    head = signature + bytes([0, int(space.is_filtered)])
-    if array is not None:
-        head += array.to_bytes(space.widths.address, "little")
+    head = signature + bytes([0, int(space.is_filtered)]) + array.to_bytes(space.widths.address, "little")
     is_head = (blocks[:, : len(head)] == np.frombuffer(head, np.uint8)).all()
     check(bool(is_head), f"there is no '{signature.decode()}' of the dataset where it should be")
 
@@ -109,6 +107,7 @@ def add_elements(
     builder.add(cell, is_inside, offset, length, mask)
 
 
+_HEADER = Table("has_filters B, entry_size B, n_page_bits B, n L, block A", signature=b"FAHD")
 _CHECKSUM_BYTES = 4
 _MAX_SET_ELEMENTS = (1 << 63) - 1  # all elements may be set
 
@@ -129,12 +128,11 @@ def read_fixed_array(space: ChunkSpace, address: int) -> Parse[ChunkTable]:
         A block is damaged, contradicts the layout, or is outside of the file, or a chunk is wrong.
     """
     widths, n_cells = space.widths, math.prod(space.limited_grid("a fixed array"))
-    head = verified((yield from read_span(address, 12 + widths.length + widths.address)))
-    check_head(np.frombuffer(head, np.uint8)[None], b"FAHD", space, None)
-    entry_size, n_page_bits = head[6], head[7]
+    found = yield from _HEADER.read(address, widths)
+    check(found["has_filters"] == space.is_filtered, "there is no 'FAHD' of the dataset where it should be")
+    entry_size, n_page_bits, n, block = found["entry_size"], found["n_page_bits"], found["n"], found["block"]
     check(entry_size == space.entry_size, f"a fixed array has elements of {entry_size} bytes, not {space.entry_size}")
     check(n_page_bits == space.layout.n_page_bits, "a fixed array has pages of another size than the layout says")
-    n, block = unsigned(head, 8, widths.length), unsigned(head, 8 + widths.length, widths.address)
     check(n == n_cells, f"a fixed array has {n} elements for {n_cells} chunks")
     if block == widths.undefined:
         return empty_table()

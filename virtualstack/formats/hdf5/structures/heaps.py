@@ -25,6 +25,7 @@ from virtualstack.formats.hdf5.structures.requests import (
     verified,
 )
 from virtualstack.formats.hdf5.structures.superblock import Superblock
+from virtualstack.formats.hdf5.structures.tables import Table
 
 __all__ = ["name_in_heap", "read_dense", "read_global_heap", "read_local_heap"]
 
@@ -34,15 +35,25 @@ _MIN_COLLECTION_BYTES = 4096
 """Smallest size of a global heap collection in bytes (H5HG_MINSIZE)."""
 
 
+_LOCAL = Table("3x, size L, free L, place A", signature=b"HEAP")
+_FRACTAL = Table(
+    "id_length H, filters H, flags B, max_managed I, next_huge L, huge_tree A, free_bytes L, free_manager A, managed L,"
+    "allocated L, iterator L, n_managed L, huge_bytes L, n_huge L, tiny_bytes L, n_tiny L, width H, start L,"
+    "max_direct L, max_bits H, n_first_rows H, root A, n_rows H",
+    signature=b"FRHP",
+)
+_HUGE_OBJECT = Table("address A, size L, number L")
+
+
 def read_local_heap(address: int, superblock: Superblock) -> Parse[bytes]:
     """Read the data segment of a local heap (HDF5 spec III.D)."""
     widths = superblock.widths
-    body = yield from read_span(address, 8 + 2 * widths.length + widths.address)
-    check_signature(body, b"HEAP", 0)
-    size, free = superblock.length(body, 8), superblock.length(body, 8 + widths.length)
+    body = yield from read_span(address, _LOCAL.size(widths))
+    found = _LOCAL.parse(body, widths)
+    size = found["size"]
     check(size <= _MAX_HEAP_BYTES, f"a local heap has {size} bytes, more than {_MAX_HEAP_BYTES}")
-    heap = yield from read_span(superblock.known_address(body, 8 + 2 * widths.length), size)
-    _check_free_list(heap, free, superblock)
+    heap = yield from read_span(superblock.known(found["place"]), size)
+    _check_free_list(heap, found["free"], superblock)
     return heap
 
 
@@ -199,42 +210,31 @@ def read_dense(
 def _read_fractal_heap(address: int, superblock: Superblock) -> Parse[FractalHeap]:
     """Read all objects of a fractal heap (HDF5 spec III.G)."""
     widths = superblock.widths
-    body = verified((yield from read_span(address, _header_size(superblock))))
-    check_signature(body, b"FRHP", 0)
-    check(unsigned(body, 7, 2) == 0, "a fractal heap has filters")
-    at = 14
-    huge_tree = superblock.address(body, at + widths.length)
-    at += 10 * widths.length + 2 * widths.address
-    width, start = unsigned(body, at, 2), superblock.length(body, at + 2)
-    max_direct = superblock.length(body, at + 2 + widths.length)
-    at += 2 + 2 * widths.length
-    max_bits, root = unsigned(body, at, 2), superblock.address(body, at + 4)
-    n_rows = unsigned(body, at + 4 + widths.address, 2)
+    found = yield from _FRACTAL.read(address, widths)
+    check(found["filters"] == 0, "a fractal heap has filters")
+    width, start, max_direct, max_bits = found["width"], found["start"], found["max_direct"], found["max_bits"]
     powers = all(n > 0 and n & (n - 1) == 0 for n in (width, start, max_direct))
     check(
         powers and start <= max_direct <= _MAX_BLOCK_BYTES and 0 < max_bits <= 64,
         "a fractal heap has invalid sizes of its blocks or of its table",
     )
     offset_width = -(-max_bits // 8)
-    max_managed = unsigned(body, 10, 4)
+    max_managed = found["max_managed"]
     check(max_managed > 0, "a fractal heap has no room for objects")
     length_width = min(_log2(max_direct) // 8 + 1, _log2(max_managed) // 8 + 1)
-    header = _Header(address, bool(body[9] & 2), width, start, max_direct, offset_width)
+    header = _Header(address, bool(found["flags"] & 2), width, start, max_direct, offset_width)
     heap = FractalHeap(offset_width, length_width)
+    root, n_rows, huge_tree = widths.defined(found["root"]), found["n_rows"], widths.defined(found["huge_tree"])
     if root is not None:
-        found = yield from (
+        blocks = yield from (
             _read_tree(header, root, n_rows, superblock) if n_rows else _read_root(header, root, superblock)
         )
-        found.sort()
-        heap.starts = [offset for offset, _ in found]
-        heap.blocks = [block for _, block in found]
+        blocks.sort()
+        heap.starts = [offset for offset, _ in blocks]
+        heap.blocks = [block for _, block in blocks]
     if huge_tree is not None:
         heap.huge = yield from _read_huge(huge_tree, superblock)
     return heap
-
-
-def _header_size(superblock: Superblock) -> int:
-    return 26 + 12 * superblock.widths.length + 3 * superblock.widths.address
 
 
 def _log2(n: int) -> int:
@@ -321,15 +321,9 @@ def _checked_head(body: bytes, signature: bytes, offset: int, header: _Header, s
 def _read_huge(tree: int, superblock: Superblock) -> Parse[dict[int, bytes]]:
     """Read the objects that are too large for blocks."""
     records = yield from read_records(tree, _HUGE_RECORD, superblock.widths)
-    widths = superblock.widths
-    found: dict[int, Span] = {}
-    total = 0
-    for record in records:
-        size = superblock.length(record, widths.address)
-        found[superblock.length(record, widths.address + widths.length)] = Span(
-            superblock.known_address(record, 0), size
-        )
-        total += size
+    objects = [_HUGE_OBJECT.parse(record, superblock.widths) for record in records]
+    found = {x["number"]: Span(superblock.known(x["address"]), x["size"]) for x in objects}
+    total = sum(x["size"] for x in objects)
     check(total <= superblock.end and len(found) == len(records), "a fractal heap is larger than its file")
     if not found:
         return {}

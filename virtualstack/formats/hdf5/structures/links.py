@@ -22,6 +22,7 @@ from virtualstack.formats.hdf5.structures.requests import (
     unsigned,
 )
 from virtualstack.formats.hdf5.structures.superblock import Superblock
+from virtualstack.formats.hdf5.structures.tables import Table
 
 __all__ = ["LINK_INFO", "SYMBOL_TABLE", "Link", "read_links"]
 
@@ -31,6 +32,8 @@ _LINKS_BY_NAME = 5  # B-tree version 2, type of records: hash of the name, ident
 _CACHED_SOFT_LINK = 2
 _MAX_DEPTH = 32
 _MAX_LINKS = 1 << 24
+_ENTRY = Table("key L, child A")
+_SYMBOL = Table("name L, address A, kind I, 4x, target I, 12x")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -178,7 +181,7 @@ def _read_tables(root: int, superblock: Superblock) -> Parse[list[tuple[_TreeNod
     """Read all symbol table nodes under the root of a B-tree."""
     width = superblock.widths.address
     nodes = [_TreeNode(root, ())]
-    size = 8 + 2 * width + 2 * superblock.group_internal_k * (superblock.widths.length + width)
+    size = 8 + 2 * width + 2 * superblock.group_internal_k * _ENTRY.size(superblock.widths)
     size += superblock.widths.length
     level: int | None = None
     for _ in range(_MAX_DEPTH):
@@ -200,8 +203,9 @@ def _read_tables(root: int, superblock: Superblock) -> Parse[list[tuple[_TreeNod
             break
     else:
         raise StructureError("the B-tree of a group is too deep")
-    entry = superblock.widths.length + width + 24
-    tables = yield from read_blocks(_addresses(nodes), 8 + 2 * superblock.group_leaf_k * entry)
+    tables = yield from read_blocks(
+        _addresses(nodes), 8 + 2 * superblock.group_leaf_k * _SYMBOL.size(superblock.widths)
+    )
     return [(node, table.tobytes()) for node, table in zip(nodes, tables, strict=True)]
 
 
@@ -216,13 +220,13 @@ def _children(body: bytes, level: int, node: _TreeNode, superblock: Superblock) 
         n_entries <= 2 * superblock.group_internal_k,
         f"a node of a B-tree has {n_entries} entries, more than {2 * superblock.group_internal_k}",
     )
-    length, width = superblock.widths.length, superblock.widths.address
-    first = 8 + 2 * width  # after the siblings
-    step = length + width
-    keys = [superblock.length(body, first + i * step) for i in range(n_entries + 1)]
+    first = 8 + 2 * superblock.widths.address  # after the siblings
+    entries = list(_ENTRY.rows(body, first, n_entries, superblock.widths))
+    last = superblock.length(body, first + n_entries * _ENTRY.size(superblock.widths))
+    keys = [*(entry["key"] for entry in entries), last]
     return [
-        _TreeNode(superblock.known_address(body, first + length + i * step), (*node.bounds, (keys[i], keys[i + 1])))
-        for i in range(n_entries)
+        _TreeNode(superblock.known(entry["child"]), (*node.bounds, bounds))
+        for entry, bounds in zip(entries, pairwise(keys), strict=True)
     ]
 
 
@@ -233,17 +237,14 @@ def _symbols(body: bytes, heap: bytes, superblock: Superblock) -> list[Link]:
         n_entries <= 2 * superblock.group_leaf_k,
         f"a symbol table node has {n_entries} entries, more than {2 * superblock.group_leaf_k}",
     )
-    length, width = superblock.widths.length, superblock.widths.address
     links = []
-    for i in range(n_entries):
-        at = 8 + i * (length + width + 24)
-        name = name_in_heap(heap, superblock.length(body, at))
+    for entry in _SYMBOL.rows(body, 8, n_entries, superblock.widths):
+        name, kind = name_in_heap(heap, entry["name"]), entry["kind"]
         check(bool(name), "a link without a name")
-        kind = unsigned(body, at + length + width, 4)
         check(kind <= _CACHED_SOFT_LINK, f"a symbol table entry has the unknown kind {kind}")
         if kind == _CACHED_SOFT_LINK:
-            target = name_in_heap(heap, unsigned(body, at + length + width + 8, 4))
+            target = name_in_heap(heap, entry["target"])
             links.append(Link(name=name, kind="soft", target=(target,)))
         else:
-            links.append(Link(name=name, kind="hard", address=superblock.known_address(body, at + length)))
+            links.append(Link(name=name, kind="hard", address=superblock.known(entry["address"])))
     return links

@@ -8,6 +8,7 @@ from functools import lru_cache
 
 from virtualstack.formats.hdf5.structures.requests import StructureError, Widths, check, unsigned
 from virtualstack.formats.hdf5.structures.superblock import Superblock
+from virtualstack.formats.hdf5.structures.tables import Table
 
 __all__ = [
     "Dataspace",
@@ -22,6 +23,7 @@ __all__ = [
     "parse_shared",
 ]
 
+_SLOT = Table("name L, offset L, size L")
 _MAX_RANK = 32  # H5S_MAX_RANK
 _MAX_FILTERS = 32  # H5Z_MAX_NFILTERS
 _FIRST_REGISTERED = 256  # filters with smaller numbers have no name in version 2 of the message
@@ -199,14 +201,10 @@ def parse_external_files(body: bytes, superblock: Superblock, /) -> ExternalFile
     check(len(body) >= 8 and body[0] == 1, "the list of external files has an unknown version, or is cut off")
     n_slots = unsigned(body, 6, 2)
     heap = superblock.known_address(body, 8)
-    at, width = 8 + superblock.widths.address, superblock.widths.length
-    unlimited = (1 << 8 * width) - 1
-    slots = []
-    for _ in range(n_slots):
-        name, offset, size = (unsigned(body, at + i * width, width) for i in range(3))
-        slots.append((name, offset, (1 << 64) - 1 if size == unlimited else size))
-        at += 3 * width
-    return ExternalFiles(heap=heap, slots=tuple(slots))
+    unlimited = (1 << 8 * superblock.widths.length) - 1
+    slots = _SLOT.rows(body, 8 + superblock.widths.address, n_slots, superblock.widths)
+    sizes = ((x["name"], x["offset"], (1 << 64) - 1 if x["size"] == unlimited else x["size"]) for x in slots)
+    return ExternalFiles(heap=heap, slots=tuple(sizes))
 
 
 def parse_shared(body: bytes, superblock: Superblock, /) -> int:

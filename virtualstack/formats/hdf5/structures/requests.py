@@ -102,6 +102,10 @@ class Widths:
         """The undefined address: all bits set."""
         return (1 << 8 * self.address) - 1
 
+    def defined(self, address: int) -> int | None:
+        """Return an address, or ``None`` for the undefined address."""
+        return None if address == self.undefined else address
+
 
 def read_span(address: int, size: int, *, is_clipped: bool = False) -> Parse[bytes]:
     """Request one byte range."""

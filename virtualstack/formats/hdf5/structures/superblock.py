@@ -15,6 +15,7 @@ from virtualstack.formats.hdf5.structures.requests import (
     unsigned,
     verified,
 )
+from virtualstack.formats.hdf5.structures.tables import Table
 
 __all__ = ["Superblock", "find_superblock", "read_superblock"]
 
@@ -27,6 +28,11 @@ _FILE_SPACE = 0x17
 _LAST_STRATEGY = 3
 _PAGE_SIZES = range(512, (1 << 30) + 1)  # H5F_FILE_SPACE_PAGE_SIZE_MIN and _MAX
 _GROUP_LEAF_K, _GROUP_INTERNAL_K = 4, 16
+_VERSIONS = "9x, free_version B, root_version B, 1x, shared_version B, 3x, leaf_k H, internal_k H, flags I"
+# HDF5 spec III.C: the symbol table entry of the root begins with the offset of its name
+_PLACES = "base A, free_space A, end A, driver A, name L, root A, cache_type I"
+_OLD = Table(f"{_VERSIONS}, {_PLACES}"), Table(f"{_VERSIONS}, chunk_k H, 2x, {_PLACES}")
+_NEW = Table("12x, base A, extension A, end A, root A")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -58,15 +64,17 @@ class Superblock:
 
     def address(self, body: bytes, at: int, /) -> int | None:
         """Read an address; return ``None`` for the undefined address."""
-        value = unsigned(body, at, self.widths.address)
-        return None if value == self.widths.undefined else value
+        return self.widths.defined(unsigned(body, at, self.widths.address))
 
     def known_address(self, body: bytes, at: int, /) -> int:
         """Read an address that must be defined."""
-        value = self.address(body, at)
-        if value is None or value > self.end:
+        return self.known(unsigned(body, at, self.widths.address))
+
+    def known(self, address: int, /) -> int:
+        """Return an address, or raise `StructureError` if it is undefined or past the end of the file."""
+        if address == self.widths.undefined or address > self.end:
             raise StructureError("a required address is undefined, or past the end of the file")
-        return value
+        return address
 
     def length(self, body: bytes, at: int, /) -> int:
         """Read a length in bytes."""
@@ -103,14 +111,12 @@ def read_superblock(base: int, size: int) -> Parse[Superblock]:
     widths = _widths(body[9], body[10])
     # flags of version 2 have no meaning; flags of version 3 are set while a writer has the file open
     check(body[11] <= (_STATUS_FLAGS if version == 2 else 0), "the file was not closed by its writer")
-    n_bytes = 12 + 4 * widths.address
-    fields = verified(body[: n_bytes + 4])
-    found, extension, end, root = (unsigned(fields, 12 + i * widths.address, widths.address) for i in range(4))
-    end = _end(end, base, size, found)
-    superblock = Superblock(base=base, end=end, widths=widths, root=root)
-    if extension == widths.undefined:
+    fields = _NEW.parse(verified(body[: _NEW.size(widths) + 4]), widths)
+    end = _end(fields["end"], base, size, fields["base"])
+    superblock = Superblock(base=base, end=end, widths=widths, root=fields["root"])
+    if fields["extension"] == widths.undefined:
         return superblock
-    return _extended(superblock, (yield from read_object_header(extension, superblock.widths)))
+    return _extended(superblock, (yield from read_object_header(fields["extension"], widths)))
 
 
 def _extended(superblock: Superblock, messages: Sequence[Message]) -> Superblock:
@@ -138,26 +144,24 @@ def _check_file_space(body: bytes, widths: Widths) -> None:
 
 
 def _parse_old(body: bytes, version: int, base: int, size: int) -> Superblock:
-    check(body[9] == 0 and body[10] == 0 and body[12] == 0, "a part of the superblock has an unknown version")
-    check(unsigned(body, 20, 4) <= _STATUS_FLAGS, "the superblock has unknown flags")
     widths = _widths(body[13], body[14])
-    chunk_k = unsigned(body, 24, 2) if version == 1 else _BTREE_K
-    at = 28 if version == 1 else 24
-    found, free_space, end, driver = (unsigned(body, at + i * widths.address, widths.address) for i in range(4))
-    # HDF5 spec III.C: a symbol table entry is the offset of a name, the address of the object header, and a cache type
-    entry = at + 4 * widths.address + widths.length
-    root = unsigned(body, entry, widths.address)
-    check(unsigned(body, entry + widths.address, 4) <= 2, "the symbol table entry of the root has an unknown kind")
-    check(driver == widths.undefined, "its bytes are distributed over several files by a file driver")
-    check(free_space == widths.undefined, "the superblock has the address of free space, which its version cannot have")
-    end = _end(end, base, size, found)
-    leaf_k, internal_k = unsigned(body, 16, 2), unsigned(body, 18, 2)
+    fields = _OLD[version].parse(body, widths)
+    versions = fields["free_version"], fields["root_version"], fields["shared_version"]
+    check(not any(versions), "a part of the superblock has an unknown version")
+    check(fields["flags"] <= _STATUS_FLAGS, "the superblock has unknown flags")
+    check(fields["cache_type"] <= 2, "the symbol table entry of the root has an unknown kind")
+    check(fields["driver"] == widths.undefined, "its bytes are distributed over several files by a file driver")
+    check(
+        fields["free_space"] == widths.undefined,
+        "the superblock has the address of free space, which its version cannot have",
+    )
+    leaf_k, internal_k, chunk_k = fields["leaf_k"], fields["internal_k"], fields.get("chunk_k", _BTREE_K)
     check(leaf_k > 0 and internal_k > 0 and chunk_k > 0, "nodes of B-trees have no room for entries")
     return Superblock(
         base=base,
-        end=end,
+        end=_end(fields["end"], base, size, fields["base"]),
         widths=widths,
-        root=root,
+        root=fields["root"],
         group_leaf_k=leaf_k,
         group_internal_k=internal_k,
         chunk_k=chunk_k,
