@@ -25,7 +25,7 @@ from virtualstack.formats.hdf5.structures.layout_message import (
     ContiguousLayout,
     VirtualLayout,
 )
-from virtualstack.formats.hdf5.structures.requests import LostValuesError, NoReferencesError
+from virtualstack.formats.hdf5.structures.requests import LostValuesError, NoReferencesError, OutsideError
 from virtualstack.formats.hdf5.tree import HDF5Variable
 from virtualstack.formats.hdf5.values import inline_chunk, one_cell
 from virtualstack.formats.hdf5.virtual_datasets import virtual_chunks
@@ -204,8 +204,10 @@ def _chunked(
         raise NoReferencesError(
             f"a chunk grid of {math.prod(grid.shape)} cells; a manifest has at most {MAX_READ_CELLS}"
         )
-    table = variable.list_chunks()
-    _check_inside(table.offset, table.length, variable.path, context)
+    try:
+        table = variable.list_chunks()
+    except OutsideError as error:
+        raise _damaged(f"of '{variable.path}', {error}", None, context) from error
     masks = table.mask
     if filters and layout.leaves_edges_unfiltered:
         masks = np.where(_edges(variable.space or (), layout.chunk, table), (1 << len(filters)) - 1, masks)
@@ -257,26 +259,12 @@ def _codecs(filters: tuple[Filter, ...], asks_library: bool) -> tuple[Codec, ...
     return filter_codecs(filters)
 
 
-def _check_inside(offsets: NDArray[Any], lengths: NDArray[Any], path: str, context: FileContext) -> None:
-    """Raise `MalformedFileError` if a byte range is not within the file."""
-    size = context.location.size
-    if size is None or not len(offsets):
-        return
-    if offsets.min() >= 0 and lengths.min() >= 0 and int(offsets.max()) <= size - int(lengths.max()):
-        return
-    is_outside = (offsets < 0) | (lengths < 0) | (offsets > size - lengths)
-    if not is_outside.any():
-        return
-    outside = np.flatnonzero(is_outside)
-    raise _outside(path, int(offsets[outside[0]]), int(lengths[outside[0]]), context)
-
-
 def _outside(path: str, at: int, length: int, context: FileContext) -> MalformedFileError:
     what = f"'{path}' has {length} bytes at offset {at}, but the file ends at {context.location.size}"
     return _damaged(what, at, context)
 
 
-def _damaged(what: str, at: int, context: FileContext) -> MalformedFileError:
+def _damaged(what: str, at: int | None, context: FileContext) -> MalformedFileError:
     url = context.location.url
     return MalformedFileError(
         f"'{url}' is truncated or damaged: {what}. Compare its size with that of its origin, or fetch it again",

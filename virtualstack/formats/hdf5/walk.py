@@ -37,7 +37,7 @@ from virtualstack.formats.hdf5.structures.messages import (
     parse_old_fill,
 )
 from virtualstack.formats.hdf5.structures.object_header import Message, read_object_header
-from virtualstack.formats.hdf5.structures.requests import LostValuesError, Parse, StructureError, Widths
+from virtualstack.formats.hdf5.structures.requests import LostValuesError, OutsideError, Parse, StructureError, Widths
 from virtualstack.formats.hdf5.structures.superblock import Superblock, find_superblock, read_superblock
 from virtualstack.formats.hdf5.structures.virtual_mappings import VirtualMapping, parse_mappings
 
@@ -388,9 +388,13 @@ def located(found: ChunkTable | StructureError, base: int, /) -> ChunkTable:
 
     Raises
     ------
+    OutsideError
+        A chunk or a part of the index lies past the end of the file.
     LostValuesError
-        The chunk index is damaged.
+        The chunk index is damaged in another way.
     """
+    if isinstance(found, OutsideError):
+        raise found
     if isinstance(found, StructureError):
         raise LostValuesError(f"its chunk index is damaged: {found}")
     return replace(found, offset=found.offset + base) if base else found
