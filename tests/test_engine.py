@@ -32,7 +32,7 @@ def test_parameters_are_those_of_opening(method, opener):
     ours = inspect.signature(method).parameters
     theirs = inspect.signature(opener).parameters
     shared = ours.keys() & theirs.keys()
-    assert ours.keys() - shared <= {"self", "filename_or_obj", "decoding", *READING, *DECODING}
+    assert ours.keys() - shared <= {"self", "filename_or_obj", "others", *READING, *DECODING}
     same = shared - {"decode_times", "drop_variables"}  # for xarray, None is a default of the latter
     assert {"group", "reader", "storage", "unsupported", "inline_limit", "allow", "stale"} == same
     assert {name: ours[name].default for name in same} == {name: theirs[name].default for name in same}
@@ -101,3 +101,53 @@ def test_grib_fields_that_form_no_dataset_are_an_error(tmp_path):
     tree = xr.open_datatree(path, engine="virtualstack")
     assert tree.groups == vs.open_virtual_datatree(path).groups
     assert len(tree.groups) > 2
+
+
+# -- options of other engines, where only engine= was changed --------------------------------------------------------
+
+
+def test_options_of_cfgrib(tmp_path):
+    """`filter_by_keys` chooses fields as in the reader, also in `backend_kwargs`; an index file has no meaning here."""
+    path, keys = vs.sample.analyses(tmp_path)[0], {"typeOfLevel": "surface"}
+    expected = xr.open_dataset(path, engine="virtualstack", reader=vs.readers.GRIB(filter_by_keys=keys))
+    for options in ({"filter_by_keys": keys}, {"backend_kwargs": {"filter_by_keys": keys, "indexpath": ""}}):
+        xr.testing.assert_identical(xr.open_dataset(path, engine="virtualstack", **options), expected)
+    tree = xr.open_datatree(path, engine="virtualstack", filter_by_keys=keys)
+    assert set(expected.data_vars) <= {name for node in tree.subtree for name in node.data_vars}
+
+
+@pytest.mark.parametrize("consolidated", [True, False, None])
+def test_consolidated_is_the_option_of_the_zarr_reader(tmp_path, consolidated):
+    """Stale consolidated metadata are read only if they are wanted, and other sources have none."""
+    path = tmp_path / "x.zarr"
+    xr.Dataset({"v": ("x", [1.0, 2.0])}).to_zarr(path, zarr_format=2, consolidated=True)
+    xr.Dataset({"w": ("x", [3.0, 4.0])}).to_zarr(path, zarr_format=2, consolidated=False, mode="a")
+    found = xr.open_dataset(path, engine="virtualstack", consolidated=consolidated)
+    assert set(found) == ({"v", "w"} if consolidated is False else {"v"})
+    vs.open_virtual_dataset(path).virtual.to_kerchunk(tmp_path / "x.json")
+    assert set(xr.open_dataset(tmp_path / "x.json", engine="virtualstack", consolidated=consolidated)) == {"v"}
+
+
+def test_storage_options_are_of_the_place_of_the_url(s3_server, tmp_path):
+    """As fsspec names them; `storage=` goes first."""
+    path = tmp_path / "a.nc"
+    xr.Dataset({"v": ("x", [1.0, 2.0])}).to_netcdf(path, engine="h5netcdf")
+    s3_server.put("storage_options/a.nc", path.read_bytes())
+    url = "s3://bucket/storage_options/a.nc"
+    found = xr.open_dataset(url, engine="virtualstack", storage_options=s3_server.options)
+    np.testing.assert_array_equal(found["v"], [1.0, 2.0])
+    xr.testing.assert_identical(
+        xr.open_dataset(path, engine="virtualstack", storage_options=None), xr.open_dataset(path)
+    )
+
+
+@pytest.mark.parametrize(
+    "option", [{"phony_dims": "sort"}, {"filter_by_keys": {}}, {"backend_kwargs": {"lock": False}}]
+)
+def test_other_options_say_what_to_do(tmp_path, option):
+    """One sentence names the option, and where those that exist are listed."""
+    xr.Dataset({"v": ("x", [1.0, 2.0])}).to_netcdf(tmp_path / "a.nc", engine="h5netcdf")
+    name = next(iter(option.get("backend_kwargs", option)))
+    for open_ in (xr.open_dataset, xr.open_datatree):
+        with pytest.raises(TypeError, match=rf"{name}=.* is .*Leave it out; help\(vs\.open_virtual_dataset\)"):
+            open_(tmp_path / "a.nc", engine="virtualstack", **option)

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import inspect
 import os
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import replace
-from typing import Any, ClassVar, Literal
+from typing import Any, ClassVar, Literal, cast
 
 import xarray as xr
 from xarray import conventions
@@ -17,8 +17,10 @@ from virtualstack.dataset import text_coordinates
 from virtualstack.dataset.opening import Opening, account_for, tree_of, warn_of_groups
 from virtualstack.errors import ReaderError
 from virtualstack.formats.base import Reader, ReadOptions, Unsupported
+from virtualstack.formats.registry import find_reader
 from virtualstack.lazy import lazy_variable
 from virtualstack.loading import before_eccodes
+from virtualstack.location import absolute_url, split_url
 from virtualstack.manifests import ManifestGroup, text_arrays, unnamed_coordinates
 from virtualstack.rasters import raster_variable
 from virtualstack.scanning import scan
@@ -92,6 +94,18 @@ def _as_strings(name: str, variable: xr.Variable) -> xr.Variable:
     return decoded
 
 
+def _with_options_of[F: Callable[..., Any]](declared: Callable[..., Any]) -> Callable[[F], F]:
+    """Return a decorator that gives a function, in its help, the options of the one that it passes them to."""
+
+    def decorate(function: F) -> F:
+        own = inspect.signature(function)
+        signature = inspect.signature(declared).replace(return_annotation=own.return_annotation)
+        cast(Any, function).__signature__ = signature
+        return function
+
+    return decorate
+
+
 class VirtualStackBackendEntrypoint(BackendEntrypoint):
     """The backend ``engine="virtualstack"``, which opens stores, references, files that a reader knows, and groups.
 
@@ -136,6 +150,7 @@ class VirtualStackBackendEntrypoint(BackendEntrypoint):
         use_cftime: bool | Mapping[str, bool] | None = None,
         concat_characters: bool | Mapping[str, bool] = True,
         decode_coords: bool | Literal["coordinates", "all"] = True,
+        **others: Any,
     ) -> xr.Dataset:
         """Open references, a store or a file as a lazy dataset.
 
@@ -196,6 +211,9 @@ class VirtualStackBackendEntrypoint(BackendEntrypoint):
         decode_coords
             If false, variables that a ``coordinates`` attribute names do not become coordinates. By default they do.
             With ``"all"``, variables that ``grid_mapping``, ``bounds`` and similar attributes name do, too.
+        others
+            Options of other engines, for code in which only ``engine=`` was changed: ``storage_options``,
+            ``filter_by_keys`` and ``consolidated`` are taken. The error for another one says what to write.
 
         Returns
         -------
@@ -219,25 +237,26 @@ class VirtualStackBackendEntrypoint(BackendEntrypoint):
         >>> xr.open_dataset("day.nc", engine="virtualstack", group="gauge")["rain"].values
         array([1., 2.])
         """
-        opening = Opening.from_options(
+        node, opening = _opened(
+            filename_or_obj,
+            others,
             group=group,
-            storage=Storage.from_option(storage).with_stale(stale),
+            reader=reader,
+            at=at,
+            storage=storage,
+            stale=stale,
             drop_variables=drop_variables,
             unsupported=unsupported,
             inline_limit=inline_limit,
             allow=allow,
         )
-        root, opening = _read_group(filename_or_obj, _choose_reader(reader, at), opening)
-        node = opening.node(root)
-        account_for(node, unsupported, with_children=False, options=opening.options)
-        warn_of_groups(node, group)
         dropped = _dropped(node, group or "", opening.options)
         _check_sizes(node, dropped)
         letters = _letters(node, self.joins_characters, concat_characters)
         store = _GroupDataStore(node, opening.storage, letters, absent, task_bytes)
         if letters:
-            others = concat_characters if isinstance(concat_characters, Mapping) else {}
-            concat_characters = {**others, **dict.fromkeys(map(_key, letters), False)}
+            given = concat_characters if isinstance(concat_characters, Mapping) else {}
+            concat_characters = {**given, **dict.fromkeys(map(_key, letters), False)}
         dataset = StoreBackendEntrypoint().open_dataset(
             store,
             mask_and_scale=mask_and_scale,
@@ -258,31 +277,11 @@ class VirtualStackBackendEntrypoint(BackendEntrypoint):
         }
         return dataset.assign(rasters) if rasters else dataset
 
-    open_dataset_parameters = tuple(inspect.signature(open_dataset).parameters)[1:]
+    open_dataset_parameters = tuple(inspect.signature(open_dataset).parameters)[1:-1]
     supports_groups: ClassVar[bool] = True
 
-    def open_groups_as_dict(
-        self,
-        filename_or_obj: Any,
-        *,
-        group: str | None = None,
-        reader: str | Reader | None = None,
-        storage: StorageLike = None,
-        drop_variables: str | Iterable[str] | None = None,
-        unsupported: Unsupported = "inline",
-        inline_limit: int | str = "1 MiB",
-        at: At | None = None,
-        allow: Allow = (),
-        absent: Literal["fill", "raise"] = "fill",
-        stale: Stale | None = None,
-        task_bytes: int | str = "64 MiB",
-        mask_and_scale: bool | Mapping[str, bool] = True,
-        decode_times: bool | xr.coders.CFDatetimeCoder | Mapping[str, bool | xr.coders.CFDatetimeCoder] = True,
-        decode_timedelta: bool | xr.coders.CFTimedeltaCoder | Mapping[str, Any] | None = None,
-        use_cftime: bool | Mapping[str, bool] | None = None,
-        concat_characters: bool | Mapping[str, bool] = True,
-        decode_coords: bool | Literal["coordinates", "all"] = True,
-    ) -> dict[str, xr.Dataset]:
+    @_with_options_of(open_dataset)
+    def open_groups_as_dict(self, filename_or_obj: Any, **options: Any) -> dict[str, xr.Dataset]:
         """Open all groups as lazy datasets, by their paths; the parameters are those of :meth:`open_datatree`.
 
         Parameters
@@ -295,8 +294,8 @@ class VirtualStackBackendEntrypoint(BackendEntrypoint):
             Names of variables to leave out of all groups, or paths of variables, such as ``"/science/winds"``.
         reader, storage, unsupported, inline_limit, at, allow, absent, stale, task_bytes
             Options of opening, the same as in :meth:`open_dataset`.
-        mask_and_scale, decode_times, decode_timedelta, use_cftime, concat_characters, decode_coords
-            Options of decoding, the same as in :meth:`open_dataset`.
+        mask_and_scale, decode_times, decode_timedelta, use_cftime, concat_characters, decode_coords, others
+            Options of decoding, and those of other engines, the same as in :meth:`open_dataset`.
 
         Returns
         -------
@@ -318,57 +317,23 @@ class VirtualStackBackendEntrypoint(BackendEntrypoint):
         >>> sorted(xr.open_groups("day.nc", engine="virtualstack"))
         ['/', '/gauge']
         """
-        opening = Opening.from_options(
-            group=group,
-            storage=Storage.from_option(storage).with_stale(stale),
-            drop_variables=drop_variables,
-            unsupported=unsupported,
-            inline_limit=inline_limit,
-            allow=allow,
-            is_tree=True,
-        )
-        root, opening = _read_group(filename_or_obj, _choose_reader(reader, at), opening)
-        node = opening.node(root, with_children=True)
-        account_for(node, unsupported, with_children=True, options=opening.options)
+        known = self.open_dataset_parameters
+        others = {name: options.pop(name) for name in options.keys() - set(known)}
+        opening_options = {name: options.pop(name) for name in options.keys() & _OPENING_OPTIONS}
+        node, opening = _opened(filename_or_obj, others, is_tree=True, **opening_options)
+        group = opening.options.group or ""
         return {
             path or "/": self.open_dataset(
                 replace(child, groups={}, refusals=()),
                 storage=opening.storage,
-                drop_variables=_dropped(child, f"{group or ''}{path}", opening.options),
-                absent=absent,
-                task_bytes=task_bytes,
-                mask_and_scale=mask_and_scale,
-                decode_times=decode_times,
-                decode_timedelta=decode_timedelta,
-                use_cftime=use_cftime,
-                concat_characters=concat_characters,
-                decode_coords=decode_coords,
+                drop_variables=_dropped(child, f"{group}{path}", opening.options),
+                **options,
             )
             for path, child in node.walk()
         }
 
-    def open_datatree(
-        self,
-        filename_or_obj: Any,
-        *,
-        group: str | None = None,
-        reader: str | Reader | None = None,
-        storage: StorageLike = None,
-        drop_variables: str | Iterable[str] | None = None,
-        unsupported: Unsupported = "inline",
-        inline_limit: int | str = "1 MiB",
-        at: At | None = None,
-        allow: Allow = (),
-        absent: Literal["fill", "raise"] = "fill",
-        stale: Stale | None = None,
-        task_bytes: int | str = "64 MiB",
-        mask_and_scale: bool | Mapping[str, bool] = True,
-        decode_times: bool | xr.coders.CFDatetimeCoder | Mapping[str, bool | xr.coders.CFDatetimeCoder] = True,
-        decode_timedelta: bool | xr.coders.CFTimedeltaCoder | Mapping[str, Any] | None = None,
-        use_cftime: bool | Mapping[str, bool] | None = None,
-        concat_characters: bool | Mapping[str, bool] = True,
-        decode_coords: bool | Literal["coordinates", "all"] = True,
-    ) -> xr.DataTree:
+    @_with_options_of(open_dataset)
+    def open_datatree(self, filename_or_obj: Any, **options: Any) -> xr.DataTree:
         """Open all groups as a tree of lazy datasets.
 
         No chunk is read until values are used, except those of variables that have to be inlined (``unsupported``).
@@ -383,8 +348,8 @@ class VirtualStackBackendEntrypoint(BackendEntrypoint):
             Names of variables to leave out of all groups, or paths of variables, such as ``"/science/winds"``.
         reader, storage, unsupported, inline_limit, at, allow, absent, stale, task_bytes
             Options of opening, the same as in :meth:`open_dataset`.
-        mask_and_scale, decode_times, decode_timedelta, use_cftime, concat_characters, decode_coords
-            Options of decoding, the same as in :meth:`open_dataset`.
+        mask_and_scale, decode_times, decode_timedelta, use_cftime, concat_characters, decode_coords, others
+            Options of decoding, and those of other engines, the same as in :meth:`open_dataset`.
 
         Returns
         -------
@@ -406,26 +371,7 @@ class VirtualStackBackendEntrypoint(BackendEntrypoint):
         >>> xr.open_datatree("day.nc", engine="virtualstack")["gauge/rain"].values
         array([1., 2.])
         """
-        groups = self.open_groups_as_dict(
-            filename_or_obj,
-            group=group,
-            reader=reader,
-            storage=storage,
-            drop_variables=drop_variables,
-            unsupported=unsupported,
-            inline_limit=inline_limit,
-            at=at,
-            allow=allow,
-            absent=absent,
-            stale=stale,
-            task_bytes=task_bytes,
-            mask_and_scale=mask_and_scale,
-            decode_times=decode_times,
-            decode_timedelta=decode_timedelta,
-            use_cftime=use_cftime,
-            concat_characters=concat_characters,
-            decode_coords=decode_coords,
-        )
+        groups = self.open_groups_as_dict(filename_or_obj, **options)
         return tree_of(groups, groups["/"].encoding.get("source"), has_indexes=False)
 
     def guess_can_open(self, filename_or_obj: Any) -> bool:
@@ -506,11 +452,66 @@ def _dropped(node: ManifestGroup, path: str, options: ReadOptions) -> frozenset[
     return frozenset(name for name in node.arrays if options.drops(f"{path.strip('/')}/{name}"))
 
 
-def _read_group(obj: Any, reader: str | Reader | None, opening: Opening) -> tuple[ManifestGroup, Opening]:
-    """Return the group of a source, and the opening whose storage has the user that its URL may name."""
+_OPENING_OPTIONS = frozenset(
+    ["group", "reader", "at", "storage", "stale", "drop_variables", "unsupported", "inline_limit", "allow"]
+)
+
+
+def _opened(
+    obj: Any,
+    others: Mapping[str, Any],
+    /,
+    *,
+    reader: str | Reader | None = None,
+    at: At | None = None,
+    storage: StorageLike = None,
+    is_tree: bool = False,
+    **options: Any,
+) -> tuple[ManifestGroup, Opening]:
+    """Return the chosen group of a source, and the opening whose storage has the user that its URL may name."""
+    is_url = isinstance(obj, str | os.PathLike)
+    if is_url and storage is None and "storage_options" in others:
+        storage = {split_url(absolute_url(obj))[0]: others["storage_options"] or {}}
+    opening = Opening.from_options(storage=storage, is_tree=is_tree, **options)
+    reader = _choose_reader(reader, at)
+    for name, value in others.items():
+        reader = _with_other_option(name, value, obj if is_url else None, reader, opening.storage)
     if isinstance(obj, ManifestGroup):
-        return obj, opening
-    if isinstance(obj, str | os.PathLike) and is_pattern(obj):
-        obj = Handle(find_url(obj, storage=opening.storage))
-    scanned = scan([obj], reader=reader, storage=opening.storage, options=opening.options)
-    return scanned[0], replace(opening, storage=scanned.storage)
+        root = obj
+    else:
+        if is_url and is_pattern(obj):
+            obj = Handle(find_url(obj, storage=opening.storage))
+        scanned = scan([obj], reader=reader, storage=opening.storage, options=opening.options)
+        root, opening = scanned[0], replace(opening, storage=scanned.storage)
+    node = opening.node(root, with_children=is_tree)
+    account_for(node, opening.unsupported, with_children=is_tree, options=opening.options)
+    if not is_tree:
+        warn_of_groups(node, opening.options.group)
+    return node, opening
+
+
+_READERS = {"filter_by_keys": "grib", "consolidated": "zarr"}
+"""Options of other engines that are options of a reader."""
+
+_WITHOUT_EFFECT = frozenset(("consolidated", "indexpath", "storage_options"))
+"""Options that change nothing elsewhere: no index is written, and storage options were taken before."""
+
+
+def _with_other_option(
+    name: str, value: object, url: str | os.PathLike[str] | None, reader: str | Reader | None, storage: Storage
+) -> str | Reader | None:
+    """Return the reader with an option of another engine, for code in which only ``engine=`` was changed.
+
+    Raises
+    ------
+    TypeError
+        The option has no meaning for this source.
+    """
+    if name in _READERS and url is not None:
+        reader = find_reader(url, storage, reader)
+        if reader.name == _READERS[name]:
+            return cast(Reader, replace(cast(Any, reader), **{name: value}))
+    if name in _WITHOUT_EFFECT:
+        return reader
+    what = f"is for {_READERS[name]}" if name in _READERS else "is no option of engine='virtualstack'"
+    raise TypeError(f"{name}={value!r} {what}. Leave it out; help(vs.open_virtual_dataset) lists what there is")

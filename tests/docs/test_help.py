@@ -56,7 +56,7 @@ def parameters(function, *, without=()):
 def test_help_names_every_parameter(name):
     """No parameter is hidden in ``**options``, where neither help nor completion shows it."""
     hidden = [x.name for x in parameters(CALLED[name]).values() if x.kind is x.VAR_KEYWORD]
-    assert set(hidden) <= {"indexers_kwargs"}, "labels of dimensions, which may have any name"
+    assert set(hidden) <= {"indexers_kwargs", "others"}, "labels of dimensions, and options of other engines"
 
 
 @pytest.mark.parametrize("name", [x for x in CALLED if "Parameters\n" in CALLED[x].__doc__])

@@ -9,6 +9,7 @@ import virtualstack as vs
 from tests.servers import RangeServer
 from tests.vstack.archive import as_read, days, join
 from virtualstack.errors import StorageError
+from virtualstack.kerchunk import writer as kerchunk_writer
 from virtualstack.storage.signatures import split_signature
 
 SIGNED = {
@@ -53,6 +54,30 @@ def test_signed_urls_are_read_and_their_references_are_not_signed(server, tmp_pa
     with pytest.raises(StorageError, match="access denied") as refused:
         xr.load_dataset(tmp_path / "x.vstack", engine="virtualstack", allow=server.root)
     assert "secret" not in str(refused.value)
+
+
+@pytest.mark.parametrize("target", ["x.json", "x.parq", "x.vstack", "x.icechunk", None])
+@pytest.mark.parametrize("source", ["dict", "old.parq"])
+def test_signed_urls_in_references_are_not_written_again(server, tmp_path, monkeypatch, source, target):
+    """References of other software may have signatures: they are read with them, and written without them."""
+    monkeypatch.setattr(kerchunk_writer, "without_signature", str)
+    with pytest.warns(UserWarning, match="2 URLs"):
+        references = join([server.url(f"{name}?sig=secret") for name in ("000.nc", "001.nc")]).virtual.to_kerchunk()
+    text = json.dumps(references).replace(".nc", ".nc?sig=secret")
+    references = json.loads(text)
+    if source == "old.parq":
+        vs.open_virtual_dataset(references).virtual.to_kerchunk(tmp_path / source)
+    monkeypatch.undo()
+    opened = references if source == "dict" else tmp_path / source
+    vds = vs.open_virtual_dataset(opened)
+    xr.testing.assert_equal(vds.virtual.open().load(), as_read(sorted((tmp_path / "data").iterdir())))
+    write = {"x.vstack": vds.virtual.to_vstack, "x.icechunk": vds.virtual.to_icechunk}
+    to = None if target is None else tmp_path / target
+    with pytest.warns(UserWarning, match="signatures of URLs at .* are not kept in references") as caught:
+        made = write.get(target, vds.virtual.to_kerchunk)(to)
+    assert {"secret" in str(x.message) for x in caught} == {False}
+    found = vs.open_virtual_dataset(made if target is None else to).virtual.locations
+    assert sorted(found["url"]) == [server.url("000.nc"), server.url("001.nc")]
 
 
 def sign(url):

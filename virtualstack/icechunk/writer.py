@@ -30,6 +30,7 @@ from virtualstack.progress import Show, reported
 from virtualstack.reading import OnAbsent, check_absent
 from virtualstack.storage import StorageLike
 from virtualstack.storage.dry_run import active_dry_run
+from virtualstack.storage.signatures import without_signature
 from virtualstack.zarr.rewrite.rewrite import Budget
 
 __all__ = [
@@ -90,7 +91,7 @@ class Containers:
         """Return the URL of a source as the repository writes it, or ``None`` if no container covers the source."""
         if location.url.startswith(NATIVE):
             return location.url
-        url = url_to_icechunk(location.url)
+        url = url_to_icechunk(without_signature(location.url))
         scheme, _, rest = url.partition("://")
         for candidate in (url, f"{_ALIASES.get(scheme, scheme)}://{rest}"):
             if candidate.startswith(self.prefixes):

@@ -32,6 +32,7 @@ from virtualstack.progress import Show
 from virtualstack.reading import OnAbsent, check_absent, read_array
 from virtualstack.storage import Bytes, LocalTarget, Storage, StorageLike, Target
 from virtualstack.storage.atomic import sync_folders
+from virtualstack.storage.signatures import without_signature
 from virtualstack.zarr.metadata.version2 import make_hierarchy, takes_holes, takes_holes_in
 from virtualstack.zarr.metadata.version2_codecs import codecs_to_zarr2, dtype_to_zarr2
 from virtualstack.zarr.rewrite.plan import RewritePlan, plan_rewrite
@@ -147,7 +148,7 @@ def write_kerchunk(
     if target is None:
         if relative:
             raise ValueError("relative=True needs a target, to whose folder locations are relative. Pass a path or URL")
-        return reference_dict(make_hierarchy(group, fill_budget=fill_budget))
+        return reference_dict(make_hierarchy(group, fill_budget=fill_budget), url=without_signature)
     root, _, name = absolute_url(target).rstrip("/").rpartition("/")
     suffix = next((x for x in SUFFIXES if name.endswith(x)), None)
     if suffix is None:
@@ -158,7 +159,7 @@ def write_kerchunk(
             feature="suffix",
         )
     is_parquet = suffix in FOLDER_SUFFIXES
-    url = _relative_to(f"{root}/") if relative else str
+    url = _relative_to(f"{root}/") if relative else without_signature
     hierarchy = make_hierarchy(group, fill_budget=fill_budget, shares_chunks=is_parquet)
     reached = Storage.from_option(storage)
     folder = reached.target(f"{root}/")
@@ -293,6 +294,7 @@ def _relative_to(base: str) -> Callable[[str], str]:
     root, folder = split_url(base)
 
     def relative(url: str) -> str:
+        url = without_signature(url)
         if not url.startswith(root):
             return url
         path = posixpath.relpath(f"/{split_url(url)[1]}", f"/{folder}")

@@ -248,6 +248,8 @@ class Storage:
             options = self.find(own)[1]
             if is_default(options):  # a store or filesystem signs by itself
                 given[own] = {**cast(Mapping[str, object], options or {}), QUERY: signature}
+            elif isinstance(options, PublicWeb):  # the URL comes from references
+                given[own] = replace(options, waiting=(*options.waiting, (QUERY, signature)))
         return plain, replace(self, given=_sorted({**dict(self.given), **given}))
 
     def with_stale(self, stale: Stale | None, /) -> Self:

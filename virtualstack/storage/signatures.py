@@ -7,8 +7,10 @@ from collections.abc import Callable, Mapping
 from typing import cast
 
 from virtualstack.errors import StorageError
+from virtualstack.location import split_url
+from virtualstack.warning import warn
 
-__all__ = ["QUERY", "signed", "split_signature"]
+__all__ = ["QUERY", "signed", "split_signature", "without_signature"]
 
 QUERY = "query"
 """Option of a web server: the signature of its URLs, as text or as a function of the URL."""
@@ -34,6 +36,18 @@ def split_signature(url: str, /) -> tuple[str, str]:
     parts = query.split("&")
     kept = [x for x in parts if _NAMES.fullmatch(x.partition("=")[0]) is None]
     return "?".join([plain, *(["&".join(kept)] if kept else [])]), "&".join(x for x in parts if x not in kept)
+
+
+def without_signature(url: str, /) -> str:
+    """Return a URL as references name it; a warning tells what has a signature."""
+    plain, query = split_signature(url)
+    if query:
+        root = split_url(plain)[0]
+        warn(
+            f"signatures of URLs at {root} are not kept in references. Readers of these sign with "
+            f'storage={{"{root}": {{"query": "..."}}}}, or with a function of the URL'
+        )
+    return plain
 
 
 def signed(url: str, options: Mapping[str, object], /) -> str:

@@ -22,6 +22,7 @@ from virtualstack.storage.identities.earthdata import is_archive
 from virtualstack.storage.identities.identity import MAX_RETRIES, RETRY_SECONDS
 from virtualstack.storage.named import advice
 from virtualstack.storage.obstore_errors import RangesIgnoredError, UnsatisfiableError, what_was_answered
+from virtualstack.storage.signatures import signed
 from virtualstack.storage.slow_servers import Arrival, Busy, BusyError, Patience, read_retry_after
 from virtualstack.storage.target import UnlistableError
 from virtualstack.storage.web.transfers import (
@@ -60,7 +61,7 @@ class WebConnection:
     allowed
         Beginnings of URLs whose hosts may be private.
     options
-        Options that say how long to wait.
+        Options that say how long to wait, and the signature of a URL.
     proxies
         Proxies of the environment by scheme.
     headers
@@ -84,6 +85,7 @@ class WebConnection:
         self._proxies = proxies
         self._may_need_login = is_archive(root)
         self._patience = Patience.from_options(options, root)
+        self._options = options
         names = {"connect": "connect_timeout", "read": "read_timeout", "total": "timeout"}
         self._limits = Limits(**{x: _seconds(options[name], name) for x, name in names.items() if name in options})
         self._max_retries = int(str(options.get("max_retries", MAX_RETRIES)))
@@ -178,7 +180,7 @@ class WebConnection:
         self, method: str, url: str, headers: Mapping[str, str], begin: Callable[[Answer], Arrival]
     ) -> tuple[Answer, memoryview]:
         """Send a request where redirects lead, and return the answer, which is a success, and its body."""
-        hop = url
+        hop = signed(url, self._options)
         for _ in range(_MAX_REDIRECTS + 1):
             try:
                 with sent(self._request(method, hop, url, headers)) as answer:

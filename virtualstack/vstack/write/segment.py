@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import zlib
 from collections.abc import Callable, Collection, Iterable, Sequence
+from dataclasses import replace
 from itertools import pairwise
 
 import numpy as np
@@ -12,6 +13,7 @@ from numpy.typing import NDArray
 
 from virtualstack.location import Location
 from virtualstack.storage import Target
+from virtualstack.storage.signatures import without_signature
 from virtualstack.storage.target import Puts
 from virtualstack.storage.threads import concurrently
 from virtualstack.vstack.format.archive import CHECKSUM_BYTES, HEAP_PART_STRIDE, Segment
@@ -79,7 +81,7 @@ class SegmentWriter:
     def number_sources(self, locations: Iterable[Location], /) -> list[int]:
         """Return the numbers of sources; new sources are added."""
         sources = self._sources
-        return [sources.setdefault(location, len(sources)) for location in locations]
+        return [sources.setdefault(_unsigned(location), len(sources)) for location in locations]
 
     @property
     def sources(self) -> Collection[Location]:
@@ -186,3 +188,8 @@ class SegmentWriter:
         for page, begin in enumerate(range(0, len(rows), PAGE_SOURCES)):
             document = SourcePage(tuple(rows[begin : begin + PAGE_SOURCES])).document()
             self._puts.put(sources_key(self.name, page), dump({"segment": self.name, "page": page, **document}))
+
+
+def _unsigned(location: Location) -> Location:
+    url = without_signature(location.url)
+    return location if url == location.url else replace(location, url=url)
