@@ -12,10 +12,10 @@ import xarray as xr
 from virtualstack.combine.align import align
 from virtualstack.combine.concat import merge_parts
 from virtualstack.combine.conflicts import Join, Rules, unpack_differing
-from virtualstack.combine.new_dim import Labelling, check_labellings, make_labels, with_new_dim, with_new_dims
+from virtualstack.combine.new_dim import Labelling, check_labellings, make_labels, with_new_dim
 from virtualstack.combine.order import combine_by_coords, have_an_order, join_tiles
 from virtualstack.combine.part import Part
-from virtualstack.combine.planned import Planning, facts_of_tree, plan_parts, planned, with_labels_from, without_order
+from virtualstack.combine.planned import Nodes, Planning, plan_parts, with_labels_from, without_order
 from virtualstack.errors import CombineError, naming_group
 from virtualstack.planning import DUPLICATES, Duplicates, Plan
 from virtualstack.storage import Storage, StorageLike
@@ -150,28 +150,49 @@ def combine_with_plan(
     datasets: Nested[xr.Dataset], how: CombineOptions | None = None, /, *, storage: StorageLike = None
 ) -> tuple[xr.Dataset, Plan]:
     """Combine virtual datasets, and return the plan too; it is empty if the lists determine the order."""
-    how, store, plan = how or CombineOptions(), Storage.from_option(storage), Plan()
-    parts = with_new_dims([Part.from_dataset(dataset) for dataset in flatten(datasets)], how.new_dim, how.rules)
-    parts = [with_labels_from(part, how.labels, store) for part in parts]
-    if how.unpack_where_differing:
-        parts = unpack_differing(parts, store, decode_times=how.decode_times)
-    if how.dims is None and parts:
-        parts, plan = plan_parts(parts, how.planning, how.rules, store)
-    nested = parts if how.dims is None else nest_like(datasets, parts)
-    return without_order(combine_parts(nested, parts, how.dims, how.rules, store), plan).dataset(), plan
+    nodes = {"/": [Part.from_dataset(dataset) for dataset in flatten(datasets)]}
+    joined, plan = _combined(nodes, datasets, how or CombineOptions(), Storage.from_option(storage))
+    return joined["/"].dataset(), plan
+
+
+def _combined(nodes: Nodes, nested: Nested[Any], how: CombineOptions, storage: Storage) -> tuple[dict[str, Part], Plan]:
+    """Return the joined part of each group, and the plan."""
+    if not nodes["/"]:
+        raise CombineError("there are no datasets to combine")
+    for dim, labelling in how.new_dim.items():
+        nodes = _with_new_dim(nodes, dim, make_labels(nodes["/"], dim, labelling), how.rules)
+    nodes = {path: [with_labels_from(part, how.labels, storage) for part in parts] for path, parts in nodes.items()}
+    plan = Plan()
+    if how.dims is None:
+        nodes, plan = plan_parts(nodes, how.planning, how.rules, storage)
+    ordered: set[str] = set()
+    if how.dims is None and len(nodes) > 1:
+        ordered = {path for path, parts in nodes.items() if have_an_order(parts, how.rules)}
+    joined = {}
+    for path, parts in nodes.items():
+        with naming_group(path):
+            if how.unpack_where_differing:
+                parts = unpack_differing(parts, storage, decode_times=how.decode_times)
+            if ordered and path not in ordered:
+                part = merge_parts(parts, how.rules, storage)
+            elif how.dims is None:
+                part = combine_by_coords(parts, how.rules, storage)
+            else:
+                dims = _find_joined_dims(path, nodes, how.dims)
+                part = combine_parts(nest_like(nested, parts), parts, dims, how.rules, storage)
+        joined[path] = without_order(part, plan)
+    return joined, plan
 
 
 def combine_parts(
     nested: Nested[Part],
     flat: Sequence[Part],
-    dims: Sequence[str | None] | None,
+    dims: Sequence[str | None],
     rules: Rules,
     storage: Storage,
     /,
 ) -> Part:
-    """Combine parts by their coordinates, or according to their nesting."""
-    if dims is None:
-        return combine_by_coords(flat, rules, storage)
+    """Combine parts according to their nesting."""
     _check_dims(flat, dims)
     shape = _shape(nested, dims)
     tiles = dict(zip(np.ndindex(*shape), align(flat, rules, but=dims), strict=True))
@@ -287,40 +308,17 @@ def combine_trees_with_plan(
         Values to be compared cannot be read.
     """
     how = how or CombineOptions()
-    dims, rules = how.dims, how.rules
     flat = list(flatten(trees))
     if not flat:
         raise CombineError("there are no trees to combine")
-    paths = _common_paths(flat)
-    store = Storage.from_option(storage)
-    nodes = {path: _parts(flat, path) for path in paths}
-    for dim, labelling in how.new_dim.items():
-        nodes = _with_new_dim(nodes, dim, make_labels(nodes["/"], dim, labelling), rules)
-    nodes = {path: [with_labels_from(part, how.labels, store) for part in parts] for path, parts in nodes.items()}
-    plan = Plan()
-    if dims is None:
-        facts = [facts_of_tree([parts[i] for parts in nodes.values()]) for i in range(len(flat))]
-        plan = how.planning.plan(facts, rules)
-        if plan.question is not None:
-            raise plan.question
-        there = [i for i in range(len(flat)) if i not in plan.left_out]
-        flat = [flat[i] for i in there]
-        nodes = {path: [planned(parts[i], i, plan, rules) for i in there] for path, parts in nodes.items()}
-    combined = {}
-    ordered = {path for path, parts in nodes.items() if dims is None and have_an_order(parts, rules)}
-    for path, parts in nodes.items():
-        if how.unpack_where_differing:
-            parts = unpack_differing(parts, store, decode_times=how.decode_times)
+    nodes = {path: _parts(flat, path) for path in _common_paths(flat)}
+    joined, plan = _combined(nodes, trees, how, Storage.from_option(storage))
+    new = {*how.new_dim, *plan.new, *filter(None, how.dims or ())}
+    datasets = {}
+    for path, part in joined.items():
         own = {str(name) for tree in flat for name in _node(tree, path).to_dataset(inherit=False).variables}
-        with naming_group(path):
-            if ordered and path not in ordered:
-                part = merge_parts(parts, rules, store)
-            else:
-                nested = parts if dims is None else nest_like(trees, parts)
-                part = combine_parts(nested, parts, _find_joined_dims(path, nodes, dims), rules, store)
-        part = without_order(part, plan)
-        combined[path] = _without_inherited(part, own | {*how.new_dim, *plan.new, *filter(None, dims or ())}).dataset()
-    return xr.DataTree.from_dict(combined), plan
+        datasets[path] = _without_inherited(part, own | new).dataset()
+    return xr.DataTree.from_dict(datasets), plan
 
 
 def _common_paths(trees: Sequence[xr.DataTree]) -> list[str]:
@@ -357,25 +355,21 @@ def _parts(trees: Sequence[xr.DataTree], path: str) -> list[Part]:
     return parts
 
 
-def _with_new_dim(
-    nodes: Mapping[str, Sequence[Part]], dim: str, labels: Sequence[Any], rules: Rules
-) -> dict[str, list[Part]]:
+def _with_new_dim(nodes: Nodes, dim: str, labels: Sequence[Any], rules: Rules) -> Nodes:
     """Return nodes in which all nodes that have data have a new dimension."""
     return {
         path: [
-            with_new_dim(part, dim, label, rules) if part.variables.keys() - part.coordinates else part
+            with_new_dim(part, dim, label, rules)
+            if len(nodes) == 1 or part.variables.keys() - part.coordinates
+            else part
             for part, label in zip(parts, labels, strict=True)
         ]
         for path, parts in nodes.items()
     }
 
 
-def _find_joined_dims(
-    path: str, nodes: Mapping[str, Sequence[Part]], dims: Sequence[str | None] | None
-) -> list[str | None] | None:
+def _find_joined_dims(path: str, nodes: Nodes, dims: Sequence[str | None]) -> list[str | None]:
     """Return the dimensions that a node is joined along: ``None`` for a dimension that only other nodes have."""
-    if dims is None:
-        return None
     elsewhere = {dim for parts in nodes.values() for dim in parts[0].sizes}
     return [dim if dim in nodes[path][0].sizes or dim not in elsewhere else None for dim in dims]
 

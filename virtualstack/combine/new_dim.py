@@ -19,28 +19,11 @@ from virtualstack.errors import CombineError
 from virtualstack.planning.sources import FromAttribute, FromName
 from virtualstack.printable import first_names
 
-__all__ = ["Labelling", "check_labellings", "make_labels", "with_new_dim", "with_new_dims"]
+__all__ = ["Labelling", "check_labellings", "make_labels", "with_new_dim"]
 
 
 type Labelling = FromName | FromAttribute | Callable[[xr.Dataset], Any]
 """Source of the label of a file; a function is called with the dataset of the file."""
-
-
-def with_new_dims(parts: Sequence[Part], labellings: Mapping[str, Labelling], rules: Rules, /) -> list[Part]:
-    """Return parts whose data variables have new dimensions of one element, with their labels.
-
-    Coordinates that ``rules`` names for the join get them too.
-
-    Raises
-    ------
-    CombineError
-        A file has no matching label, has a label that is not a date, or has the dimension already.
-    """
-    made = list(parts)
-    for dim, labelling in labellings.items():
-        labels = make_labels(made, dim, labelling)
-        made = [with_new_dim(part, dim, label, rules) for part, label in zip(made, labels, strict=True)]
-    return made
 
 
 def check_labellings(new_dim: Any, /) -> Mapping[str, Labelling]:

@@ -179,8 +179,6 @@ def combine_by_coords(parts: Sequence[Part], rules: Rules, storage: Storage, /) 
     StorageError
         Values to be compared cannot be read.
     """
-    if not parts:
-        raise CombineError("there are no datasets to combine")
     groups: dict[frozenset[str], list[Part]] = {}
     for part in parts:
         groups.setdefault(frozenset(part.variables.keys() - part.coordinates), []).append(part)

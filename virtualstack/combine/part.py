@@ -141,6 +141,17 @@ class Part:
         """
         return None if self.absent is None else self.absent.mask(name, list(map(str, self.variables[name].dims)))
 
+    def isel(self, dim: str, at: slice | NDArray[np.intp], /) -> Part:
+        """Return a part with some of its elements along a dimension, whose index follows."""
+        if isinstance(at, np.ndarray) and len(at) and (np.diff(at) == 1).all():
+            at = slice(int(at[0]), int(at[-1]) + 1)
+        variables = {name: x.isel({dim: at}) if dim in x.dims else x for name, x in self.variables.items()}
+        indexes = dict(self.indexes)
+        if dim in indexes:
+            indexes[dim] = PandasIndex(indexes[dim].index[at], dim, coord_dtype=indexes[dim].coord_dtype)
+        n = len(range(self.sizes[dim])[at]) if isinstance(at, slice) else len(at)
+        return replace(self, variables=variables, indexes=indexes, sizes={**self.sizes, dim: n})
+
     def with_variables(self, variables: Mapping[str, xr.Variable], /, *, coordinates: Iterable[str] = ()) -> Part:
         """Return a part with variables replaced or added.
 

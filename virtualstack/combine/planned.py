@@ -23,9 +23,9 @@ from virtualstack.reading import read_array
 from virtualstack.storage import Storage
 
 __all__ = [
+    "Nodes",
     "Planning",
     "facts_of",
-    "facts_of_tree",
     "plan_of",
     "plan_parts",
     "planned",
@@ -41,72 +41,80 @@ def _is_text(variable: xr.Variable) -> bool:
     return bool(variable.size) and all(isinstance(x, str | bytes) for x in variable.values.flat)
 
 
-def facts_of(part: Part, /) -> FileFacts:
-    """Return the facts of a part; no value is read."""
-    data = part.variables.keys() - part.coordinates
-    dims = max((part.variables[name].dims for name in part.variables if name in data), key=len, default=())
+def facts_of(*parts: Part) -> FileFacts:
+    """Return the facts of a file from the parts of its groups, of which earlier ones count first; no value is read."""
+    names: set[str] = set()
+    dims: tuple[str, ...] = ()
+    axes: dict[str, int] = {}
+    sizes: dict[str, int] = {}
+    labels: dict[str, Any] = {}
     scalars: dict[str, Any] = {}
     along: dict[str, dict[str, Any]] = {}
     texts: dict[str, str] = {}
-    for name, variable in part.variables.items():
-        is_loaded = virtual_array(variable) is None
-        if variable.ndim == 1 and variable.dims[0] not in part.indexes and _is_text(variable):
-            texts.setdefault(str(variable.dims[0]), name)
-        elif is_loaded and name in part.coordinates and not variable.ndim:
-            scalars[name] = variable.values[()]
-        elif is_loaded and name in part.coordinates and variable.ndim == 1 and name not in part.indexes:
-            along.setdefault(str(variable.dims[0]), {})[name] = variable.to_index()
-    axes: dict[str, int] = {}
-    for name in data:
-        for axis, dim in enumerate(part.variables[name].dims):
-            axes[str(dim)] = min(axis, axes.get(str(dim), axis))
+    attributes: dict[str, Any] = {}
+    for k, part in enumerate(parts):
+        sizes = {**part.sizes, **sizes}
+        labels = {**{dim: index.index for dim, index in part.indexes.items()}, **labels}
+        attributes = {**part.inherited, **part.attributes, **attributes}
+        for name, variable in part.variables.items():
+            own = tuple(map(str, variable.dims))
+            if name not in part.coordinates:
+                names.add(f"{k}/{name}" if len(parts) > 1 else name)
+                dims = max(dims, own, key=len)
+                for axis, dim in enumerate(own):
+                    axes[dim] = min(axis, axes.get(dim, axis))
+            is_loaded = virtual_array(variable) is None and name in part.coordinates
+            if len(own) == 1 and own[0] not in part.indexes and _is_text(variable):
+                texts.setdefault(own[0], name)
+            elif is_loaded and not own:
+                scalars.setdefault(name, variable.values[()])
+            elif is_loaded and len(own) == 1 and name not in part.indexes:
+                along.setdefault(own[0], {}).setdefault(name, variable.to_index())
     return FileFacts(
-        source=part.source,
-        names=frozenset(data),
-        dims=tuple(map(str, dims)),
+        source=parts[0].source,
+        names=frozenset(names),
+        dims=dims,
         axes=axes,
-        coordinates=frozenset(part.indexes),
-        times=frozenset(dim for dim, index in part.indexes.items() if is_dates(index.index)),
+        sizes=sizes,
+        coordinates=frozenset(labels),
+        times=frozenset(dim for dim, x in labels.items() if is_dates(x)),
         scalar_times=frozenset(name for name, x in scalars.items() if is_dates(pd.Index([x]))),
-        sizes=part.sizes,
-        labels={dim: index.index for dim, index in part.indexes.items()},
+        labels=labels,
         scalars=scalars,
         along=along,
         texts=texts,
-        unlimited=frozenset(map(str, part.encoding.get("unlimited_dims", ()))),
-        attributes={**part.inherited, **part.attributes},
+        unlimited=frozenset(str(dim) for part in parts for dim in part.encoding.get("unlimited_dims", ())),
+        attributes=attributes,
     )
 
 
-def facts_of_tree(parts: Sequence[Part], /) -> FileFacts:
-    """Return the facts of the groups of a file as those of one: what a group has counts before what later ones have."""
-    each = [facts_of(part) for part in parts]
-
-    def merged(name: str) -> dict[str, Any]:
-        return {key: value for facts in reversed(each) for key, value in getattr(facts, name).items()}
-
-    def united(name: str) -> frozenset[str]:
-        return frozenset().union(*(getattr(facts, name) for facts in each))
-
-    return FileFacts(
-        source=each[0].source,
-        names=frozenset(f"{k}/{name}" for k, facts in enumerate(each) for name in facts.names),
-        dims=max((facts.dims for facts in each), key=len),
-        unlimited=united("unlimited"),
-        coordinates=united("coordinates"),
-        times=united("times"),
-        scalar_times=united("scalar_times"),
-        axes=merged("axes"),
-        sizes=merged("sizes"),
-        labels=merged("labels"),
-        scalars=merged("scalars"),
-        along=merged("along"),
-        texts=merged("texts"),
-        attributes=merged("attributes"),
-    )
+type Nodes = Mapping[str, Sequence[Part]]
+"""Parts of the files by the path of their group."""
 
 
-def plan_parts(parts: Sequence[Part], how: Planning, rules: Rules, storage: Storage, /) -> tuple[list[Part], Plan]:
+def plan_of(nodes: Nodes, how: Planning, rules: Rules, storage: Storage, /) -> tuple[Nodes, list[FileFacts], Plan]:
+    """Return the plan of files and their facts, and their parts with what was read for it.
+
+    Coordinates are read if nothing else tells the files apart.
+    """
+    facts = _facts(nodes)
+    plan = how.plan(facts, rules)
+    if plan.is_crowded:
+        nodes = {path: [_with_small(part, storage) for part in parts] for path, parts in nodes.items()}
+        facts = _facts(nodes)
+        plan = how.plan(facts, rules)
+    if plan.question is not None and plan.is_crowded:
+        files = zip(*nodes.values(), strict=True)
+        facts = [_with_grid(x, parts, storage) for x, parts in zip(facts, files, strict=True)]
+        plan = how.plan(facts, rules)
+    return nodes, facts, plan
+
+
+def _facts(nodes: Nodes) -> list[FileFacts]:
+    return [facts_of(*parts) for parts in zip(*nodes.values(), strict=True)]
+
+
+def plan_parts(nodes: Nodes, how: Planning, rules: Rules, storage: Storage, /) -> tuple[dict[str, list[Part]], Plan]:
     """Return the parts as the plan of their facts says, and the plan.
 
     Raises
@@ -114,22 +122,14 @@ def plan_parts(parts: Sequence[Part], how: Planning, rules: Rules, storage: Stor
     CombineError
         The plan leaves something open.
     """
-    parts, plan = plan_of(parts, how, rules, storage)
+    nodes, _, plan = plan_of(nodes, how, rules, storage)
     if plan.question is not None:
         raise plan.question
     left_out = set(plan.left_out)
-    return [planned(part, i, plan, rules) for i, part in enumerate(parts) if i not in left_out], plan
-
-
-def plan_of(parts: Sequence[Part], how: Planning, rules: Rules, storage: Storage, /) -> tuple[Sequence[Part], Plan]:
-    """Return the plan, and the parts with what was read for it: coordinates, if nothing else tells the files apart."""
-    plan = how.plan([facts_of(part) for part in parts], rules)
-    if plan.is_crowded:
-        parts = [_with_small(part, storage) for part in parts]
-        plan = how.plan([facts_of(part) for part in parts], rules)
-    if plan.question is not None and plan.is_crowded:
-        plan = how.plan([_with_grid(facts_of(part), part, storage) for part in parts], rules)
-    return parts, plan
+    return {
+        path: [planned(part, i, plan, rules) for i, part in enumerate(parts) if i not in left_out]
+        for path, parts in nodes.items()
+    }, plan
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -170,11 +170,10 @@ def _with_small(part: Part, storage: Storage) -> Part:
     return part.with_variables(loaded) if loaded else part
 
 
-def _with_grid(facts: FileFacts, part: Part, storage: Storage, /) -> FileFacts:
-    """Return facts with the grid of the 2-D coordinates of a part; the chunks at their corners are read."""
+def _with_grid(facts: FileFacts, parts: Sequence[Part], storage: Storage, /) -> FileFacts:
+    """Return facts with the grid of the 2-D coordinates of a file; the chunks at their corners are read."""
     pairs: dict[tuple[str, str], list[xr.Variable]] = {}
-    for name in sorted(part.coordinates):
-        variable = part.variables[name]
+    for variable in (part.variables[name] for part in parts for name in sorted(part.coordinates)):
         if variable.ndim == 2 and min(variable.shape) > 1 and variable.dtype.kind in "iuf":
             pairs.setdefault((str(variable.dims[0]), str(variable.dims[1])), []).append(variable)
     for dims, variables in pairs.items():
@@ -200,7 +199,7 @@ def planned(
         if i in its and dim in part.sizes and dim not in part.indexes:
             labels = its[i]
             if len(labels) < part.sizes[dim]:
-                part = _selected(part, dim, plan.kept[i][dim])
+                part = part.isel(dim, plan.kept[i][dim])
             index = PandasIndex(labels, dim)
             variable = index.create_variables()[dim]
             part = replace(
@@ -211,24 +210,12 @@ def planned(
             )
     for dim, positions in plan.kept.get(i, {}).items():
         if dim in part.sizes and len(positions) < part.sizes[dim]:
-            part = _selected(part, dim, positions)
+            part = part.isel(dim, positions)
     if part.variables.keys() - part.coordinates:
         for dim in reversed([*plan.new]):
             if plan.labels[dim][i] is not None:
                 part = with_new_dim(part, dim, plan.labels[dim][i], rules, like)
     return part
-
-
-def _selected(part: Part, dim: str, positions: Any) -> Part:
-    """Return a part with some of its elements along a dimension."""
-    at = positions
-    if len(at) and (np.diff(at) == 1).all():
-        at = slice(int(at[0]), int(at[-1]) + 1)
-    variables = {name: x.isel({dim: at}) if dim in x.dims else x for name, x in part.variables.items()}
-    indexes = dict(part.indexes)
-    if dim in indexes:
-        indexes[dim] = PandasIndex(indexes[dim].index[at], dim, coord_dtype=indexes[dim].coord_dtype)
-    return replace(part, variables=variables, indexes=indexes, sizes={**part.sizes, dim: len(positions)})
 
 
 def without_order(part: Part, plan: Plan, /) -> Part:

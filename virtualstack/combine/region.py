@@ -10,7 +10,6 @@ from typing import Any, Literal
 import numpy as np
 import xarray as xr
 from numpy.typing import NDArray
-from xarray.indexes import PandasIndex
 
 from virtualstack.combine.equal_variables import the_same
 from virtualstack.combine.fitting import Fitting, check_presence, cut_like, fitted, joint_dtype, load_part
@@ -33,7 +32,6 @@ __all__ = [
     "placed",
     "read_region",
     "read_side",
-    "sliced",
     "with_dims",
 ]
 
@@ -265,7 +263,9 @@ def _placed(
     sides = _sides(region, old, new, above)
     found = {**above, **{dim: (old.sizes[dim], side) for dim, side in sides.items()}}
     check_presence(old, new, [name for name in new.variables if name not in old.variables])
-    box = sliced(old, sides)
+    box = old
+    for dim, side in sides.items():
+        box = box.isel(dim, side.slice)
     new = fitted(with_dims(new, old, sides), box, fitting, but=())
     overlays: dict[str, Overlay] = {}
     patched: dict[str, xr.Variable] = {}
@@ -400,21 +400,6 @@ def _patched(target: xr.Variable, variable: xr.Variable, sides: Mapping[str, Sid
     values = np.array(target.values, joint_dtype([target.dtype, variable.dtype]))
     values[tuple(sides[str(dim)].slice if dim in sides else slice(None) for dim in target.dims)] = variable.values
     return xr.Variable(target.dims, values, target.attrs, target.encoding)
-
-
-def sliced(part: Part, sides: Mapping[str, Side], /) -> Part:
-    """Return the elements of a part that are in a box."""
-
-    def cut(variable: xr.Variable) -> xr.Variable:
-        return variable.isel({dim: sides[str(dim)].slice for dim in variable.dims if dim in sides})
-
-    indexes = {
-        dim: PandasIndex(index.index[sides[dim].slice], dim, coord_dtype=index.coord_dtype) if dim in sides else index
-        for dim, index in part.indexes.items()
-    }
-    sizes = {dim: sides[dim].length if dim in sides else n for dim, n in part.sizes.items()}
-    variables = {name: cut(variable) for name, variable in part.variables.items()}
-    return replace(part, variables=variables, indexes=indexes, sizes=sizes)
 
 
 def overlay_on(

@@ -295,10 +295,7 @@ def _with_known_labels(dim: str, part: Part, old: Part, fitting: Fitting) -> Par
         keep = np.argsort(_united(own, [index]).get_indexer(index), kind="stable")
     if np.array_equal(keep, np.arange(len(index))):
         return part
-    taken = PandasIndex(index[keep], dim, coord_dtype=part.indexes[dim].coord_dtype)
-    variables = {name: x.isel({dim: keep}) if dim in x.dims else x for name, x in part.variables.items()}
-    sizes, indexes = {**part.sizes, dim: len(keep)}, {**part.indexes, dim: taken}
-    return replace(part, variables=variables, sizes=sizes, indexes=indexes)
+    return part.isel(dim, keep)
 
 
 def _united(own: _Index, others: Sequence[_Index]) -> _Index:

@@ -14,7 +14,7 @@ from numpy.typing import NDArray
 
 from virtualstack.combine.conflicts import Rules
 from virtualstack.combine.part import Part
-from virtualstack.combine.planned import Planning, facts_of, plan_of
+from virtualstack.combine.planned import Planning, plan_of
 from virtualstack.dataset import to_dataset
 from virtualstack.errors import CombineError, VirtualStackError
 from virtualstack.formats.base import Reader, ReadOptions
@@ -151,8 +151,7 @@ def survey(
         failed += errors
         plan = Plan()
         if not errors:
-            parts, plan = plan_of(opened, Planning(along=along), Rules(), store)
-            facts = [facts_of(part) for part in parts]
+            _, facts, plan = plan_of({"/": opened}, Planning(along=along), Rules(), store)
     rows = [(find_url(group), type(x).__name__, str(x)) for group, x in failed]
     failures = pd.concat([scanned.failures, pd.DataFrame(rows, columns=["url", "error", "message"])])
     comparison = _Comparison(dim=dim, groups=groups, labels=labels, declared=declared, facts=facts, plan=plan)
