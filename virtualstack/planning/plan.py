@@ -303,8 +303,9 @@ class _Maker:
         """Decide between files at one place; a question if nothing decides."""
         files = [self.files[i] for i in crowd]
         differing = [dim for dim in labelled_in_all([file.labels for file in files]) if self._differ(files, dim)]
+        places = find_places(files, [x.labels for x in files], self.tolerance)
         if len(differing) > 1:
-            return  # boxes of several dimensions are explained when they are joined
+            raise overlapping(files, places, self.tolerance)
         for dim in () if differing else labelled_in_all([file.labels for file in files]):
             found = distinct_labels([x.labels[dim] for x in files], self.tolerance)
             if is_jitter(found):
@@ -329,7 +330,7 @@ class _Maker:
                 is_everywhere=len(_crowds(codes, len(members))) == n_places,
             )
         if not same:
-            raise overlapping(files, differing[0])
+            raise overlapping(files, places, self.tolerance)
 
     def _differ(self, files: Sequence[FileFacts], dim: str) -> bool:
         found = distinct_labels([x.labels[dim] for x in files], self.tolerance)

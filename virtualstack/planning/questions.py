@@ -5,13 +5,14 @@ from __future__ import annotations
 import shlex
 from collections.abc import Mapping, Sequence
 from datetime import datetime
+from itertools import pairwise
 from typing import Any
 
 from virtualstack.errors import CombineError, Option
 from virtualstack.planning.facts import FileFacts
-from virtualstack.planning.labels import is_dates
+from virtualstack.planning.labels import Named, is_dates, is_jitter, misfit, span
 from virtualstack.planning.names import dated
-from virtualstack.planning.places import highest, lowest
+from virtualstack.planning.places import Place, highest, lowest
 from virtualstack.planning.sources import FromAttribute, FromName
 from virtualstack.planning.telling import Axis
 
@@ -73,17 +74,32 @@ def duplicated(
     )
 
 
-def overlapping(files: Sequence[FileFacts], dim: str, /) -> CombineError:
-    """Return the error on files whose labels alternate."""
-    a, b = sorted(files, key=lambda x: lowest(x.labels[dim]))[:2]
-    spans = [f"{lowest(x.labels[dim])} to {highest(x.labels[dim])} in {x.called}" for x in (a, b)]
+def overlapping(files: Sequence[Named], places: Sequence[Place], tolerance: Any, /) -> CombineError:
+    """Return the error on files whose labels overlap along a dimension, or nearly agree."""
+    crowded = [place for place in places if not place.is_disjoint]
+    for place in crowded:
+        if is_jitter(place.found):
+            return misfit(place.dim, files, place.found, tolerance)
+    dim, found = crowded[0].dim, crowded[0].found
+    order = sorted(range(len(found.labels)), key=lambda n: lowest(found.labels[n]))
+    a, b = next(pair for pair in pairwise(order) if not highest(found.labels[pair[0]]) < lowest(found.labels[pair[1]]))
+    left, right = files[found.first(a)], files[found.first(b)]
+    spans = f"{span(found.labels[a])} in {left.called} and {span(found.labels[b])} in {right.called}"
+    common = found.labels[a].intersection(found.labels[b])
+    if len(common):
+        what = f"coordinate '{dim}' overlaps: {spans} have {len(common):,} labels in common, such as {common[0]}"
+        remedy = "Leave a file out, or select a part of the files with preprocess="
+    else:
+        what = f"labels of '{dim}' alternate between files: {spans}"
+        remedy = "Join them one after another with Repository.update in a vstack"
     return CombineError(
-        f"labels of '{dim}' alternate between files: {' and '.join(spans)}. Join them one after another with "
-        "Repository.update in a vstack",
+        f"{what}. {remedy}",
         variable=dim,
         property="labels",
-        left_url=a.source,
-        right_url=b.source,
+        left=(found.labels[a][0], found.labels[a][-1]),
+        right=(found.labels[b][0], found.labels[b][-1]),
+        left_url=left.source,
+        right_url=right.source,
     )
 
 
