@@ -8,10 +8,9 @@ import xarray as xr
 
 from tests.data.arrays import referenced_array
 from virtualstack.combine.absent import (
-    EVERYTHING,
-    absent_by_name,
     absent_joined,
     absent_moved,
+    absent_variables,
     missing_variable,
     with_missing_value,
 )
@@ -20,7 +19,7 @@ from virtualstack.errors import CombineError
 
 def shown(absent, dims, shape, name="v"):
     """Return the mask in full, as a list."""
-    mask = absent.mask(name, dims)
+    mask = absent(name, dims)
     return None if mask is None else np.broadcast_to(mask, shape).tolist()
 
 
@@ -42,17 +41,17 @@ def test_absent_elements_move_with_their_labels():
     once = moved(None, x=[0, 1, -1])
     assert shown(moved(once, x=[2, 1, 0]), ("x",), (3,)) == [True, False, False]
     assert shown(moved(once, x=[2, -1, 0, 1]), ("x",), (4,)) == [True, True, False, False]
-    assert shown(moved(EVERYTHING, x=[1, 0]), ("x",), (2,)) == [True, True]
+    assert shown(moved(absent_variables(None, {"v"}), x=[1, 0]), ("x",), (2,)) == [True, True]
     assert shown(moved(once, y=[1, -1]), ("y", "x"), (2, 3)) == [[False, False, True], [True, True, True]]
 
 
 def test_variables_may_have_absent_elements_of_their_own():
     some = moved(None, x=[0, -1])
-    found = absent_by_name(some, {"a": EVERYTHING, "b": None})
+    found = absent_variables(some, {"a"})
     assert shown(found, ("x",), (2,), "a") == [True, True]
-    assert shown(found, ("x",), (2,), "b") is None
     assert shown(found, ("x",), (2,), "c") == [False, True]
-    assert absent_by_name(some, {}) is some
+    assert shown(absent_variables(None, {"a"}), ("x",), (2,), "c") is None
+    assert absent_variables(some, ()) is some
 
 
 def test_joined_parts_have_their_absent_elements_side_by_side():

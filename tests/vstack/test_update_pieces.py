@@ -1,5 +1,6 @@
 """``Repository.update`` with files that have a part of a run: what they lack stays as it is."""
 
+import itertools
 import os
 from functools import reduce
 
@@ -277,3 +278,21 @@ def test_a_folder_of_other_files_does_not_become_a_store(tmp_path, mode):
     with pytest.raises(WriterError, match=r"contains other files, such as .*, but a vstack needs its own folder"):
         cube.virtual.to_vstack(tmp_path / "a.zarr", mode=mode)
     assert {path: path.read_bytes() for path in tmp_path.rglob("*") if path.is_file()} == before
+
+
+@pytest.mark.parametrize("dim", ["variant_label", "time"])
+def test_members_are_placed_by_their_attribute(tmp_path, dim):
+    """A new member makes the store wider; a later day of a known one is placed beside it."""
+    for label, day in itertools.product(("r1", "r2", "r3"), (0, 1)):
+        made = xr.Dataset({"t": (("time", "x"), [[10.0 * int(label[1]) + day] * 3])}, {"time": [day], "x": [0, 1, 2]})
+        made.attrs["variant_label"] = label
+        made.to_netcdf(tmp_path / f"{label}_{day}.nc", engine="netcdf4", encoding={"t": {"chunksizes": (1, 3)}})
+    members = {"variant_label": vs.FromAttribute("variant_label")}
+    first = [tmp_path / f"{label}_0.nc" for label in ("r1", "r2")]
+    url = tmp_path / "x.vstack"
+    vs.open_virtual_mfdataset(first, new_dim=members).virtual.to_vstack(url)
+    more = [tmp_path / "r3_0.nc"] if dim == "variant_label" else [tmp_path / "r1_1.nc", tmp_path / "r2_1.nc"]
+    vs.Repository.open(url).update(more, dim=dim, join="exact" if dim == "variant_label" else "left")
+    with xr.open_dataset(url, engine="virtualstack") as found:
+        wanted = vs.open_virtual_mfdataset([*first, *more], new_dim=members).virtual.open()
+        xr.testing.assert_equal(found.transpose(*wanted["t"].dims), wanted)

@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Callable, Collection, Mapping, Sequence
+from dataclasses import replace
 from functools import reduce
-from typing import Any, Protocol
+from typing import Any
 
 import numpy as np
 import pandas as pd
@@ -17,12 +17,11 @@ from virtualstack.errors import CombineError, ManifestError
 from virtualstack.manifests import ABSENT, ChunkAxis, ChunkGrid, ChunkManifest, Fill, ManifestArray, stored_number
 
 __all__ = [
-    "EVERYTHING",
     "Absent",
     "Mask",
-    "absent_by_name",
     "absent_joined",
     "absent_moved",
+    "absent_variables",
     "missing_variable",
     "with_missing_value",
 ]
@@ -30,83 +29,24 @@ __all__ = [
 type Mask = NDArray[np.bool_]
 
 
-class Absent(Protocol):
-    """The elements of variables that no file has, as masks that are made on demand."""
+type Absent = Callable[[str, Sequence[str]], Mask | None]
+"""Function of the name and the dimensions of a variable: a mask of the elements that no file has.
 
-    def mask(self, name: str, dims: Sequence[str], /) -> Mask | None:
-        """Return a mask of absent elements that broadcasts to a variable, or ``None`` if no element is absent.
-
-        Parameters
-        ----------
-        name, dims
-            Name and dimensions of the variable.
-        """
-        ...
+The mask broadcasts to the variable. ``None`` means that no element is absent.
+"""
 
 
-@dataclass(frozen=True, slots=True)
-class _Everything:
-    def mask(self, name: str, dims: Sequence[str], /) -> Mask | None:
-        return np.ones((1,) * len(dims), np.bool_)
+def absent_variables(rest: Absent | None, names: Collection[str], /) -> Absent | None:
+    """Return all elements of some variables, and those of ``rest`` for all others."""
+    if not names:
+        return rest
 
+    def mask(name: str, dims: Sequence[str]) -> Mask | None:
+        if name in names:
+            return np.ones((1,) * len(dims), np.bool_)
+        return None if rest is None else rest(name, dims)
 
-EVERYTHING: Absent = _Everything()
-"""All elements of each variable are absent."""
-
-
-@dataclass(frozen=True, slots=True, eq=False)
-class _ByName:
-    known: Mapping[str, Absent | None]
-    rest: Absent | None
-
-    def mask(self, name: str, dims: Sequence[str], /) -> Mask | None:
-        of = self.known.get(name, self.rest)
-        return None if of is None else of.mask(name, dims)
-
-
-@dataclass(frozen=True, slots=True, eq=False)
-class _Moved:
-    positions: Mapping[str, NDArray[np.int64]]
-    rest: Absent | None
-
-    def mask(self, name: str, dims: Sequence[str], /) -> Mask | None:
-        mask = None if self.rest is None else self.rest.mask(name, dims)
-        for axis, dim in enumerate(dims):
-            if (at := self.positions.get(dim)) is None:
-                continue
-            if mask is not None and mask.shape[axis] > 1:
-                mask = mask.take(at, axis, mode="clip")
-            if (at < 0).any():
-                own = (at < 0).reshape((-1,) + (1,) * (len(dims) - axis - 1))
-                mask = own.reshape((1,) * (len(dims) - own.ndim) + own.shape) if mask is None else mask | own
-        return mask
-
-
-@dataclass(frozen=True, slots=True, eq=False)
-class _Joined:
-    pieces: Sequence[Absent | None]
-    dim: str | None
-    lengths: Sequence[int]
-
-    def mask(self, name: str, dims: Sequence[str], /) -> Mask | None:
-        masks = [None if piece is None else piece.mask(name, dims) for piece in self.pieces]
-        having = [mask for mask in masks if mask is not None]
-        if self.dim not in dims:  # a variable that is not joined is assembled from all parts
-            return reduce(np.logical_and, having) if len(having) == len(masks) else None
-        if not having:
-            return None
-        axis = dims.index(self.dim)
-        shape = list(np.broadcast_shapes(*((*x.shape[:axis], 1, *x.shape[axis + 1 :]) for x in having)))
-        filled = []
-        for mask, n in zip(masks, self.lengths, strict=True):
-            shape[axis] = n
-            filled.append(np.broadcast_to(np.False_ if mask is None else mask, shape))
-        return np.concatenate(filled, axis)
-
-
-def absent_by_name(rest: Absent | None, known: Mapping[str, Absent | None], /) -> Absent | None:
-    """Return the absent elements of some variables by name, and ``rest`` for all others."""
-    return _ByName(known, rest) if known else rest
+    return mask
 
 
 def absent_moved(rest: Absent | None, positions: Mapping[str, NDArray[np.int64]], /) -> Absent | None:
@@ -121,7 +61,20 @@ def absent_moved(rest: Absent | None, positions: Mapping[str, NDArray[np.int64]]
     """
     if rest is None and all(bool((at >= 0).all()) for at in positions.values()):
         return None
-    return _Moved(positions, rest)
+
+    def mask(name: str, dims: Sequence[str]) -> Mask | None:
+        found = None if rest is None else rest(name, dims)
+        for axis, dim in enumerate(dims):
+            if (at := positions.get(dim)) is None:
+                continue
+            if found is not None and found.shape[axis] > 1:
+                found = found.take(at, axis, mode="clip")
+            if (at < 0).any():
+                own = (at < 0).reshape([-1 if i == axis else 1 for i in range(len(dims))])
+                found = own if found is None else found | own
+        return found
+
+    return mask
 
 
 def absent_joined(pieces: Sequence[Absent | None], dim: str | None, lengths: Sequence[int], /) -> Absent | None:
@@ -129,7 +82,25 @@ def absent_joined(pieces: Sequence[Absent | None], dim: str | None, lengths: Seq
 
     A variable without the dimension is assembled from all parts, so an element is absent only if all parts lack it.
     """
-    return None if all(piece is None for piece in pieces) else _Joined(pieces, dim, lengths)
+    if all(piece is None for piece in pieces):
+        return None
+
+    def mask(name: str, dims: Sequence[str]) -> Mask | None:
+        masks = [None if piece is None else piece(name, dims) for piece in pieces]
+        having = [x for x in masks if x is not None]
+        if dim not in dims:
+            return reduce(np.logical_and, having) if len(having) == len(masks) else None
+        if not having:
+            return None
+        axis = dims.index(dim)
+        shape = list(np.broadcast_shapes(*((*x.shape[:axis], 1, *x.shape[axis + 1 :]) for x in having)))
+        filled = []
+        for found, n in zip(masks, lengths, strict=True):
+            shape[axis] = n
+            filled.append(np.broadcast_to(np.False_ if found is None else found, shape))
+        return np.concatenate(filled, axis)
+
+    return mask
 
 
 def with_missing_value(array: ManifestArray, fill_value: Any = None, /, *, name: str) -> tuple[ManifestArray, Fill]:

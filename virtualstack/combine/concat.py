@@ -14,7 +14,7 @@ import xarray as xr
 from numpy.typing import NDArray
 from xarray.indexes import PandasIndex
 
-from virtualstack.combine.absent import EVERYTHING, absent_by_name, absent_joined, missing_variable
+from virtualstack.combine.absent import absent_joined, absent_variables, missing_variable
 from virtualstack.combine.align import align
 from virtualstack.combine.conflicts import Rules, joined, merge_attributes, with_attributes
 from virtualstack.combine.equal_variables import KEEP_STORED, Remedies, are_equal, the_same
@@ -210,7 +210,7 @@ def _of_all_variables(parts: Sequence[Part], dim: str, joined_names: Collection[
         indexes = {
             name: templates[name].indexes[name] for name in names if name in templates[name].indexes and name != dim
         }
-        absent = absent_by_name(part.absent, dict.fromkeys(names.keys() - part.variables.keys(), EVERYTHING))
+        absent = absent_variables(part.absent, names.keys() - part.variables.keys())
         completed.append(
             replace(
                 part,
@@ -393,8 +393,9 @@ def merge_parts(parts: Sequence[Part], rules: Rules, storage: Storage, /) -> Par
         attributes, found = merge_attributes([x.attrs for x in members], rules, name=name, sources=having)
         variables[name] = with_attributes(same, attributes)
         left_out |= found
-    lacking = [dict.fromkeys(names.keys() - part.variables.keys(), EVERYTHING) for part in parts]
-    parts = [replace(part, absent=absent_by_name(part.absent, x)) for part, x in zip(parts, lacking, strict=True)]
+    parts = [
+        replace(part, absent=absent_variables(part.absent, names.keys() - part.variables.keys())) for part in parts
+    ]
     return unite_parts(parts, None, variables, indexes, rules, left_out)
 
 

@@ -9,7 +9,7 @@ from typing import Any, Literal, cast
 import numpy as np
 import xarray as xr
 
-from virtualstack.combine.absent import missing_variable, with_missing_value
+from virtualstack.combine.absent import missing_variable
 from virtualstack.combine.align import align
 from virtualstack.combine.conflicts import Rules, floats_like, is_packed, merge_attributes, unpacked_like
 from virtualstack.combine.part import Part
@@ -341,12 +341,11 @@ def lacking(name: str, like: Part, sizes: Mapping[str, int], fitting: Fitting, /
     """
     variable, fill_value = like.variables[name], fitting.rules.fill(name)
     is_text = variable.dtype.kind in TEXT
-    if is_text and virtual_array(variable) is None:
-        has_place = isinstance(fill_value, str | bytes)
-    else:
-        has_place = _dtype_with_missing(name, variable, fill_value) == variable.dtype
-    if has_place:
-        return missing_variable(name, variable, sizes, fill_value)
+    is_loaded_text = is_text and virtual_array(variable) is None
+    if not is_loaded_text or isinstance(fill_value, str | bytes):
+        made = missing_variable(name, variable, sizes, fill_value)
+        if is_loaded_text or made.dtype == variable.dtype:
+            return made
     value = "''" if is_text else "0"
     raise CombineError(
         f"variable '{name}' has missing elements to fill, but dtype '{variable.dtype}' has no missing value, "
@@ -357,14 +356,3 @@ def lacking(name: str, like: Part, sizes: Mapping[str, int], fitting: Fitting, /
         left=variable.dtype,
         left_url=like.source,
     )
-
-
-def _dtype_with_missing(name: str, variable: xr.Variable, fill_value: Any) -> np.dtype[Any]:
-    """Return the dtype that can hold new elements; no values are used, only an empty slice of the variable."""
-    none = variable.isel({dim: slice(0, 0) for dim in variable.dims})
-    array = virtual_array(none)
-    if array is not None:
-        return with_missing_value(array, fill_value, name=name)[0].dtype
-    found = missing_variable(name, none, dict.fromkeys(map(str, variable.dims), 1), fill_value)
-    dtype: np.dtype[Any] = found.dtype
-    return dtype

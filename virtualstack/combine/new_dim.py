@@ -152,8 +152,8 @@ def with_new_dim(
 ) -> Part:
     """Return a part whose data variables, and coordinates named by rules, have a new dimension of one element in front.
 
-    A coordinate of its name without a dimension becomes its coordinate. Variables that ``like`` has without the
-    dimension stay.
+    A coordinate of its name without a dimension becomes its coordinate. Variables that ``like`` has get the dimension
+    if they have it there.
 
     Raises
     ------
@@ -178,7 +178,11 @@ def with_new_dim(
     for name, variable in part.variables.items():
         if name == dim or (name in like and dim not in like[name].dims):
             continue
-        if name not in part.coordinates or (rules.expands_coordinate(name) and name not in part.indexes):
+        if (
+            name in like
+            or name not in part.coordinates
+            or (rules.expands_coordinate(name) and name not in part.indexes)
+        ):
             array = virtual_array(variable)
             data = variable.values[None] if array is None else array[None]
             changed[name] = xr.Variable((dim, *variable.dims), data, variable.attrs, variable.encoding)

@@ -139,7 +139,7 @@ class Part:
 
         ``None`` means that no element is absent.
         """
-        return None if self.absent is None else self.absent.mask(name, list(map(str, self.variables[name].dims)))
+        return None if self.absent is None else self.absent(name, list(map(str, self.variables[name].dims)))
 
     def isel(self, dim: str, at: slice | NDArray[np.intp], /) -> Part:
         """Return a part with some of its elements along a dimension, whose index follows."""

@@ -18,13 +18,14 @@ from virtualstack.combine.equal_variables import the_same
 from virtualstack.combine.fitting import TEXT, Fitting, check_presence, fitted, joint_dtype, load_part
 from virtualstack.combine.part import Part, bundled_in, each_node, group_from, labels_by_path, over_index, with_labels
 from virtualstack.combine.placing import Placing, StoreAxis
+from virtualstack.combine.planned import facts_of, planned
 from virtualstack.combine.precedence import Prefer, is_changed
-from virtualstack.combine.region import Side, with_dims
 from virtualstack.dataset import virtual_array
 from virtualstack.errors import CombineError
 from virtualstack.location import Location
 from virtualstack.manifests import ManifestArray, ManifestGroup
 from virtualstack.manifests.manifest import Overlay
+from virtualstack.planning import make_plan
 from virtualstack.planning.labels import check_kinds, distinct_labels, is_jitter, misfit
 from virtualstack.storage.threads import concurrently
 
@@ -122,11 +123,12 @@ def _updated(
     old = load_part(stored, fitting.storage, loaded)
     read = partial(_part, loaded=loaded | {dim, *old.indexes}, fitting=fitting)
     parts = list(concurrently(read, groups, urls=[group.url for group in groups]))
+    plans = [make_plan([facts_of(part)], dims=old.sizes) for part in parts]
+    parts = [planned(part, 0, plan, fitting.rules, old.variables) for part, plan in zip(parts, plans, strict=True)]
     for part in parts:
         check_presence(old, part, [name for name in part.variables if name not in old.variables])
     if dim in old.sizes:
         _check_labels(dim, [old, *parts])
-    parts = [with_dims(part, old, {name: Side(0, 1, True) for name in _scalars(part, old, dim)}) for part in parts]
     others = [] if fitting.join == "exact" else _differing(old, parts, dim)
     for name in others:
         parts = [_with_known_labels(name, part, old, fitting) for part in parts]
@@ -224,15 +226,6 @@ def _check_labels(dim: str, parts: Sequence[Part]) -> None:
 
 def _label_index(dim: str, labels: Any) -> _Index:
     return xr.Variable((dim,), np.atleast_1d(labels)).to_index()
-
-
-def _scalars(part: Part, old: Part, dim: str) -> list[str]:
-    """Return the dimensions of a store along which a part has one element."""
-    return [
-        name
-        for name in {dim: None, **old.indexes}
-        if name == dim or (name in part.variables and not part.variables[name].ndim)
-    ]
 
 
 def _differing(old: Part, parts: Sequence[Part], dim: str) -> list[str]:

@@ -15,6 +15,8 @@ MEMBER = re.compile(
 )
 """A word that names the member of an ensemble."""
 
+_WORD = "[^_./-]+"
+
 _DATES = {
     r"\d{8}T\d{6}": "%Y%m%dT%H%M%S",
     r"\d{14}": "%Y%m%d%H%M%S",
@@ -85,36 +87,26 @@ def _split(url: str) -> list[str]:
 
 
 def _source(split: Sequence[Sequence[str]], at: int, words: Sequence[str], urls: Sequence[str]) -> FromName | None:
-    """Return the plainest expression that finds the words, or ``None`` if there is none."""
+    """Return the plainest expression that finds the words, or the numbers of members; ``None`` if there is none."""
     first = max((i for i, x in enumerate(split[0][:at]) if "/" in x), default=-1)
     in_name = not any("/" in x for x in split[0][at:])
-    before = [
-        part if all(parts[i] == part for parts in split) else r"[^_./-]+"
+    before = "".join(
+        re.escape(part).replace(r"\-", "-") if all(parts[i] == part for parts in split) else _WORD
         for i, part in enumerate(split[0][first + 1 : at], first + 1)
-    ]
-    text = "".join(x if x == r"[^_./-]+" else re.escape(x).replace(r"\-", "-") for x in before)
-    anchor = "^" if in_name else "/"
-    member = [MEMBER.match(word) for word in words]
-    if all(m is not None and m[2] for m in member):
-        stem = re.match(r"[A-Za-z]+", words[0])
-        letters = "" if stem is None else stem[0]
-        patterns = (rf"_{letters}(\d+)", rf"{anchor}{text}{letters}(\d+)") if in_name else (rf"/{letters}(\d+)/",)
-        for pattern in patterns:
-            numbers = [m[2] if m is not None else None for m in member]
-            if FromName(pattern).texts(urls) == numbers:
-                return FromName(pattern)
-    if in_name and all(m is not None and m[1] for m in member):
-        form = FromName(r"_(r\d+i\d+p\d+(?:f\d+)?)")
-        if form.texts(urls) == list(words):
-            return form
-    parent = split[0][first - 1] if first > 0 and not in_name else ""
-    after = split[0][at + 1 :]
-    if in_name and after and all([*parts[at + 1 :]] == [*after] for parts in split):
-        found = FromName(rf"_([^_./-]+){re.escape(''.join(after))}$")
-        if found.texts(urls) == list(words):
-            return found
-    for pattern in (f"{anchor}{text}([^_./-]+)", rf"{text}([^_./-]+)", rf"{re.escape(parent)}/{text}([^_./-]+)/"):
-        found = FromName(pattern)
-        if found.texts(urls) == list(words):
-            return found
-    return None
+    )
+    anchor, parent = "^" if in_name else "/", "" if in_name or first < 1 else split[0][first - 1]
+    after = "".join(split[0][at + 1 :])
+    patterns = [f"{anchor}{before}({_WORD})", f"{before}({_WORD})", f"{re.escape(parent)}/{before}({_WORD})/"]
+    if in_name and after and all("".join(parts[at + 1 :]) == after for parts in split):
+        patterns = [f"_({_WORD}){re.escape(after)}$", *patterns]
+    members = [MEMBER.match(word) for word in words]
+    if in_name and all(member is not None and member[1] for member in members):
+        patterns = [r"_(r\d+i\d+p\d+(?:f\d+)?)", *patterns]
+    wanted = [(pattern, list(words)) for pattern in patterns]
+    numbers = [member[2] for member in members if member is not None and member[2]]
+    if len(numbers) == len(words):
+        letters = re.match("[A-Za-z]*", words[0])
+        stem = "" if letters is None else letters[0]
+        forms = (rf"_{stem}(\d+)", rf"^{before}{stem}(\d+)") if in_name else (rf"/{stem}(\d+)/",)
+        wanted = [(form, numbers) for form in forms] + wanted
+    return next((FromName(pattern) for pattern, texts in wanted if FromName(pattern).texts(urls) == texts), None)
