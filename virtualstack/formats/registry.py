@@ -8,6 +8,7 @@ import importlib
 import importlib.metadata
 import importlib.util
 import os
+from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import PurePosixPath
 from typing import cast
@@ -309,7 +310,7 @@ def find_reader(url: str | os.PathLike[str], storage: Storage, reader: str | Rea
     try:
         source = _open_file(url, storage)
     except (SourceNotFoundError, AccessDeniedError):  # object stores have no directories
-        found = _by_children(url, storage) if local_path(url) is None else None
+        found = _by_children(url, storage, _possible_stores(url)) if local_path(url) is None else None
         if found is None:
             raise
     else:
@@ -382,9 +383,16 @@ def _by_suffix_of_folder(url: str) -> Format | None:
     return next((row for row in rows if name.endswith(row.suffixes)), None)
 
 
-def _by_children(url: str, storage: Storage) -> Format | None:
+def _possible_stores(url: str) -> Sequence[Format]:
+    """Return the formats of stores that a URL without a file may have: on a web server, those with its suffix."""
+    rows, name = list_readers(), url.partition("?")[0].lower()
+    named = [row for row in rows if name.endswith(row.suffixes)] if url.startswith(("http://", "https://")) else []
+    return named or rows
+
+
+def _by_children(url: str, storage: Storage, rows: Sequence[Format]) -> Format | None:
     children: dict[str, Source | None] = {}
-    for row in list_readers():
+    for row in rows:
         for key, needed in row.children:
             if key not in children:
                 children[key] = storage.existing(f"{url.rstrip('/')}/{key}")
@@ -395,7 +403,7 @@ def _by_children(url: str, storage: Storage) -> Format | None:
 
 
 def _of_directory(url: str, storage: Storage) -> Format:
-    if found := _by_children(url, storage):
+    if found := _by_children(url, storage, list_readers()):
         return found
     with contextlib.suppress(SourceNotFoundError):
         storage.source(f"{url.rstrip('/')}/zarr.json")  # raises an error if access is denied
