@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-import threading
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
+from contextvars import ContextVar
 from dataclasses import dataclass, field
 
 from virtualstack.errors import SourceNotFoundError
@@ -46,14 +46,12 @@ class DryRun:
         return len(self.written) + len(self.others)
 
 
-_LOCK = threading.Lock()
-_ACTIVE: list[DryRun] = []
-"""The dry run of the process, if there is one. Writers use threads, so a context variable would not reach them."""
+_ACTIVE: ContextVar[DryRun | None] = ContextVar("dry_run", default=None)
 
 
 @contextmanager
 def dry_run() -> Iterator[DryRun]:
-    """Write nothing in this process while the block runs, and yield what would be written.
+    """Write nothing while the block runs, and yield what would be written. Other threads of the user still write.
 
     Examples
     --------
@@ -68,16 +66,17 @@ def dry_run() -> Iterator[DryRun]:
     >>> os.path.exists("refs.json")
     False
     """
-    _ACTIVE.append(DryRun())
+    record = DryRun()
+    token = _ACTIVE.set(record)
     try:
-        yield _ACTIVE[-1]
+        yield record
     finally:
-        _ACTIVE.pop()
+        _ACTIVE.reset(token)
 
 
 def active_dry_run() -> DryRun | None:
-    """Return the dry run of the process, or ``None``."""
-    return _ACTIVE[-1] if _ACTIVE else None
+    """Return the dry run that the caller is in, or ``None``."""
+    return _ACTIVE.get()
 
 
 def is_pending(url: str, /) -> bool:
@@ -153,9 +152,8 @@ class DryTarget:
         """Take an object down, if it could be written."""
         url = self.url + key
         self.check_put(key)
-        with _LOCK:
-            self.record.written[url] = bytes(data)
-            self.record.deleted.discard(url)
+        self.record.written[url] = bytes(data)
+        self.record.deleted.discard(url)
 
     def check_put(self, key: str, /) -> None:
         """Raise the error of the target."""
@@ -173,13 +171,11 @@ class DryTarget:
     def delete(self, key: str, /) -> None:
         """Take down that an object would be deleted."""
         url = self.url + key
-        with _LOCK:
-            if self.record.written.pop(url, None) is None:
-                self.record.deleted.add(url)
+        if self.record.written.pop(url, None) is None:
+            self.record.deleted.add(url)
 
     def _shown(self, keys: Sequence[str], prefix: str) -> set[str]:
         folder = f"{prefix.rstrip('/')}/" if prefix else ""
-        with _LOCK:
-            own = {url.removeprefix(self.url) for url in self.record.written if url.startswith(self.url)}
-            kept = {key for key in keys if self.url + key not in self.record.deleted}
-        return kept | {key for key in own if key.startswith(folder)}
+        start, written = self.url + folder, list(self.record.written)  # other threads of the writer may go on
+        kept = {key for key in keys if self.url + key not in self.record.deleted}
+        return kept | {url.removeprefix(self.url) for url in written if url.startswith(start)}

@@ -5,6 +5,7 @@ from __future__ import annotations
 import threading
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
+from contextvars import copy_context
 
 from virtualstack.errors import SourceNotFoundError, StorageError
 from virtualstack.location import Location, is_remote
@@ -61,13 +62,17 @@ _N_THREADS = 32
 
 
 def concurrently[T, R](work: Callable[[T], R], items: Sequence[T], /, urls: Iterable[str | None]) -> Iterator[R]:
-    """Yield the results in order; if a source is remote, the calls run in threads, otherwise sequentially."""
+    """Yield the results in order; if a source is remote, the calls run in threads, otherwise sequentially.
+
+    The threads see the context variables of the caller, such as a dry run.
+    """
     if len(items) < 2 or not any(is_remote(url) for url in urls if url is not None):
         yield from map(work, items)
         return
     pool = ThreadPoolExecutor(min(_N_THREADS, len(items)), thread_name_prefix="virtualstack-each")
+    context = copy_context()
     try:
-        yield from pool.map(work, items)
+        yield from pool.map(lambda item: context.copy().run(work, item), items)
     finally:
         pool.shutdown(cancel_futures=True)
 
