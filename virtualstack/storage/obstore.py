@@ -38,7 +38,6 @@ from virtualstack.storage.identities.identity import Identity, identities, norma
 from virtualstack.storage.named import UnnamedBucket, advice
 from virtualstack.storage.obstore_errors import (
     RangesIgnoredError,
-    UnsatisfiableError,
     WrongRegionError,
     call_obstore,
     is_option_error,
@@ -211,11 +210,6 @@ class Connection:
         return self._read(url, ask)
 
     @property
-    def identities(self) -> tuple[str, ...]:
-        """Names of the identities that are tried, in order."""
-        return tuple(identity.name for identity in self._identities)
-
-    @property
     def is_web(self) -> bool:
         """True if this is a web server, which cannot list its keys."""
         stores = list(self._stores.values()) if self._service == "store" else []
@@ -226,20 +220,8 @@ class Connection:
             raise UnlistableError.at(url)
 
     def look_up(self, url: str, key: str) -> Location:
-        """Return size, etag and time of an object; if HEAD fails at a web server, its first byte is requested."""
-
-        def ask(store: ObjectStore) -> Location:
-            return _location(url, obstore.head(store, key))
-
-        try:
-            return self._read(url, ask)
-        except StorageError:  # obstore reports "not found" for a server that does not support HEAD
-            if not self.is_web:
-                raise
-        try:
-            return self.get(url, key, 0, 1)[1]
-        except UnsatisfiableError:
-            return Location(url, size=0)
+        """Return size, etag and time of an object."""
+        return self._read(url, lambda store: _location(url, obstore.head(store, key)))
 
     def between(self, url: str, keys: Sequence[str]) -> tuple[dict[str, Location], str | None]:
         """List the existing objects from the first to the last of some sorted keys.

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Self
 import numpy as np
 from numpy.typing import NDArray
 
-from virtualstack.errors import SourceChangedError, SourceNotFoundError, StorageError
+from virtualstack.errors import ForbiddenLocationError, SourceChangedError, SourceNotFoundError, StorageError
 from virtualstack.location import Location
 from virtualstack.storage import obstore
 from virtualstack.storage.coalesce import coalesce
@@ -26,7 +26,7 @@ from virtualstack.storage.source import (
     check_version,
     etags_differ,
 )
-from virtualstack.storage.target import check_conditions, check_key, check_most
+from virtualstack.storage.target import UnlistableError, check_conditions, check_key, check_most
 from virtualstack.storage.threads import LimitedLookup, concurrently, thread_pool
 from virtualstack.storage.web.public_web import PublicWeb
 
@@ -61,12 +61,24 @@ def look_up(urls: Sequence[str], backend: object | None, prefix: str, /) -> list
             found |= listed
 
     def ask(url: str) -> Location:
-        own, key = connect_to_read(url, backend, prefix)
-        return own.look_up(url, key)
+        return _look_up(*connect_to_read(url, backend, prefix), url)
 
     left = [url for url in dict.fromkeys(urls) if url not in found]
     found |= zip(left, concurrently(LimitedLookup(ask), left, urls[:1]), strict=True)
     return [found[url] for url in urls]
+
+
+def _look_up(connection: Connection | WebConnection, key: str, url: str) -> Location:
+    """Return size, etag and time of an object; if HEAD fails at a web server, its first byte is requested."""
+    try:
+        return connection.look_up(url, key)
+    except StorageError as error:  # obstore reports "not found" for a server that does not support HEAD
+        if not connection.is_web or isinstance(error, ForbiddenLocationError):
+            raise
+    try:
+        return connection.get(url, key, 0, 1)[1]
+    except UnsatisfiableError:
+        return Location(url, size=0)
 
 
 def _listed(connection: Connection, keys: Sequence[str], urls: dict[str, str]) -> dict[str, Location | StorageError]:
@@ -200,7 +212,7 @@ class RemoteSource:
 
     def check(self, connection: Connection | WebConnection, key: str, found: Location, /) -> None:
         """Check the version of an answer; replicas may have other etags for it."""
-        ask = functools.partial(connection.look_up, self.location.url, key)
+        ask = functools.partial(_look_up, connection, key, self.location.url)
         if etags_differ(self.location.etag, found.etag) and are_replicas(self.location, found, ask):
             self.location = replace(self.location, etag=None)
         url = self.location.url
@@ -338,35 +350,33 @@ class RemoteTarget:
 
     def list(self, prefix: str = "", /) -> list[str]:
         """List the keys in the folder ``prefix`` and below it, sorted."""
-        connection, path = self._connect(self.url + prefix.rstrip("/"))
+        connection, path = self._lister(prefix)
         root = self._root()
-        return sorted(key.removeprefix(root).lstrip("/") for key in connection.list(self.url, path.rstrip("/")))
+        return sorted(key.removeprefix(root).lstrip("/") for key in connection.list(self.url, path))
 
     def first(self, prefix: str = "", /) -> str | None:
         """Return the first key in the folder ``prefix`` and below it, or ``None``; see `Target.first`."""
-        connection, path = self._connect(self.url + prefix.rstrip("/"))
-        key = connection.first(self.url, path.rstrip("/"))
+        connection, path = self._lister(prefix)
+        key = connection.first(self.url, path)
         return None if key is None else key.removeprefix(self._root()).lstrip("/")
 
     def entries(self, prefix: str = "", /) -> Sequence[tuple[str, bool]]:
         """List the names in the folder ``prefix``, each with whether it is a folder."""
-        connection, path = self._connect(self.url + prefix.rstrip("/"))
-        return connection.entries(self.url, path.rstrip("/"))
+        connection, path = self._lister(prefix)
+        return connection.entries(self.url, path)
 
     def contents(self, prefix: str = "", /) -> dict[str, Location]:
         """List the objects in the folder ``prefix`` and below it, with size, etag and modification time of each."""
-        connection, path = self._connect(self.url + prefix.rstrip("/"))
+        connection, path = self._lister(prefix)
         root, found = self._root(), {}
-        for location in connection.contents(self.url, path.rstrip("/")):
+        for location in connection.contents(self.url, path):
             key = location.url.removeprefix(root).lstrip("/")
-            found[key] = Location(self.url + key, location.size, location.etag, location.last_modified)
+            found[key] = replace(location, url=self.url + key)
         return found
 
     def put(self, key: str, data: bytes | bytearray | memoryview, /) -> None:
         """Write an object and replace an existing one."""
-        url = self._url(key)
-        connection, path = self._connect(url)
-        connection.put(url, path, data, create=False)
+        self._put(key, data, create=False)
 
     def check_put(self, key: str, /) -> None:
         """Raise an error if the key is not a plain relative path."""
@@ -374,19 +384,35 @@ class RemoteTarget:
 
     def put_if_absent(self, key: str, data: bytes | bytearray | memoryview, /) -> bool:
         """Write an object unless the key exists, and return whether it was written; the server orders the writers."""
-        check_conditions(self, key, server=self._connect(self._url(key))[0], create=self._create)
-        return self._create(key, data)
+        create = functools.partial(self._put, create=True)
+        check_conditions(self, key, server=self._writer(key)[0], create=create)
+        return create(key, data)
 
-    def _create(self, key: str, data: bytes | bytearray | memoryview) -> bool:
-        url = self._url(key)
-        connection, path = self._connect(url)
-        return connection.put(url, path, data, create=True)
+    def _put(self, key: str, data: bytes | bytearray | memoryview, *, create: bool) -> bool:
+        connection, url, path = self._writer(key)
+        return connection.put(url, path, data, create=create)
 
     def delete(self, key: str, /) -> None:
         """Delete an object; nothing happens if it does not exist."""
+        connection, url, path = self._writer(key)
+        connection.delete(url, path)
+
+    def _lister(self, prefix: str) -> tuple[Connection, str]:
+        """Return what lists a folder, and the path of the folder."""
+        connection, path = self._connect(self.url + prefix.rstrip("/"))
+        if not isinstance(connection, Connection):
+            raise UnlistableError.at(self.url)
+        return connection, path.rstrip("/")
+
+    def _writer(self, key: str) -> tuple[Connection, str, str]:
+        """Return what writes an object, and its URL and path."""
         url = self._url(key)
         connection, path = self._connect(url)
-        connection.delete(url, path)
+        if not isinstance(connection, Connection):
+            raise StorageError(
+                f"'{url}' comes from references, so it can only be read. Open the URL itself to change it", url=url
+            )
+        return connection, url, path
 
     def _url(self, key: str) -> str:
         return self.url + check_key(key, url=self.url)

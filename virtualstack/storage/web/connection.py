@@ -24,7 +24,6 @@ from virtualstack.storage.named import advice
 from virtualstack.storage.obstore_errors import RangesIgnoredError, UnsatisfiableError, what_was_answered
 from virtualstack.storage.signatures import signed
 from virtualstack.storage.slow_servers import Arrival, Busy, BusyError, Patience, read_retry_after
-from virtualstack.storage.target import UnlistableError
 from virtualstack.storage.web.transfers import (
     PORTS,
     Answer,
@@ -111,50 +110,13 @@ class WebConnection:
         return self._ask(url, read)
 
     def look_up(self, url: str, key: str) -> Location:
-        """Return size, etag and time of an object; if HEAD fails, its first byte is requested."""
+        """Return size, etag and time of an object."""
 
         def read() -> Location:
             answer, _ = self._follow("HEAD", url, {}, lambda answer: self._patience.arrival(0, url))
             return _location(url, answer, _stated_size(answer))
 
-        try:
-            return self._ask(url, read)
-        except ForbiddenLocationError:
-            raise
-        except StorageError:
-            pass
-        try:
-            return self.get(url, key, 0, 1)[1]
-        except UnsatisfiableError:
-            return Location(url, size=0)
-
-    def list(self, url: str, prefix: str) -> NoReturn:
-        """Raise an error: a web server cannot list its files."""
-        raise UnlistableError.at(url)
-
-    def first(self, url: str, prefix: str) -> NoReturn:
-        """Raise an error, as `list` does."""
-        raise UnlistableError.at(url)
-
-    def entries(self, url: str, prefix: str) -> NoReturn:
-        """Raise an error, as `list` does."""
-        raise UnlistableError.at(url)
-
-    def contents(self, url: str, prefix: str) -> NoReturn:
-        """Raise an error, as `list` does."""
-        raise UnlistableError.at(url)
-
-    def put(self, url: str, key: str, data: bytes | bytearray | memoryview, *, create: bool) -> NoReturn:
-        """Raise an error: nothing is written where strangers' references lead."""
-        raise StorageError(
-            f"'{url}' comes from references, so it can only be read. Open the URL itself to write", url=url
-        )
-
-    def delete(self, url: str, key: str) -> NoReturn:
-        """Raise an error: nothing is deleted where strangers' references lead."""
-        raise StorageError(
-            f"'{url}' comes from references, so it can only be read. Open the URL itself to delete it", url=url
-        )
+        return self._ask(url, read)
 
     def _range(self, url: str, start: int, stop: int) -> tuple[memoryview, Location]:
         size = 0
