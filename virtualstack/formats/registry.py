@@ -8,7 +8,7 @@ import importlib
 import importlib.metadata
 import importlib.util
 import os
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import PurePosixPath
 from typing import cast
@@ -238,7 +238,13 @@ def list_readers() -> FormatList:
     >>> [row.name for row in vs.list_readers() if ".nc" in row.suffixes]
     ['hdf5', 'netcdf3']
     """
-    return FormatList((*BUILT_IN, *_plugins()))
+    return FormatList(_formats())
+
+
+def _formats() -> Iterator[Format]:
+    """Plugins come last: looking for them reads the metadata of every installed package."""
+    yield from BUILT_IN
+    yield from _plugins()
 
 
 @functools.cache
@@ -423,7 +429,7 @@ def _by_magic(source: Source) -> Format | None:
         )
     head = source.read(0, min(size, _HEAD_BYTES))
     text = head.lstrip(b"\xef\xbb\xbf \t\r\n")
-    for row in list_readers():
+    for row in _formats():
         for magic, offsets in row.magic:
             if any(head.startswith(magic, at) for at in offsets if at < len(head)):
                 return row
