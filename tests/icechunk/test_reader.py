@@ -285,6 +285,20 @@ TEXTS = {
 }
 
 
+@pytest.mark.parametrize(("kind", "fill"), [("S1", b"x"), ("U1", "x"), ("U3", "xyz")])
+def test_fixed_text_of_zarr_with_a_fill_value(tmp_path, kind, fill):
+    """Single letters and longer texts of a zarr store are written, and read as xarray reads the store."""
+    group = zarr.open_group(tmp_path / "a.zarr", mode="w", zarr_format=2)
+    array = group.create_array("v", shape=(4,), chunks=(2,), dtype=kind, fill_value=fill)
+    array.attrs["_ARRAY_DIMENSIONS"] = ["x"]
+    array[:2] = np.array(["a", fill], kind)
+    expected = xr.open_zarr(tmp_path / "a.zarr", consolidated=False).v.values.tolist()
+    expected = [x.decode() if isinstance(x, bytes) else x for x in np.atleast_1d(expected).tolist()]
+    vs.open_virtual_dataset(tmp_path / "a.zarr").virtual.to_icechunk(tmp_path / "a.icechunk")
+    found = xr.open_dataset(tmp_path / "a.icechunk", engine="virtualstack").v.values.tolist()
+    assert repr(np.atleast_1d(found).tolist()) == repr(expected)
+
+
 @pytest.mark.parametrize("is_loaded", [False, True])
 @pytest.mark.parametrize("name", TEXTS)
 def test_text_with_a_fill_value_is_read_as_in_its_file(tmp_path, name, is_loaded):

@@ -5,9 +5,11 @@ import numpy as np
 import pytest
 import xarray as xr
 
+import virtualstack as vs
 from tests.kerchunk.netcdf_sources import virtual_group
 from tests.kerchunk.reading import ENGINE_WARNINGS, needs_engine, read
 from tests.servers import RangeServer
+from virtualstack.errors import VirtualStackError, WriterError
 from virtualstack.kerchunk.writer import write_kerchunk
 
 needs_engine()
@@ -60,3 +62,18 @@ def test_sources_and_references_in_a_bucket(source, suffix, s3):
         ) as got,
     ):
         xr.testing.assert_identical(got.load(), expected.load())
+
+
+@pytest.mark.parametrize("target", ["refs.json", "refs.parq", "x.vstack"])
+def test_names_that_no_reader_of_a_bucket_opens(source, target, s3, tmp_path):
+    """They are refused before anything is named by them there; a local target takes them, and reads them."""
+    path = tmp_path / "a\nb.nc"
+    path.write_bytes(source.read_bytes())
+    vds, storage = vs.open_virtual_dataset(path), {"s3://bucket/": s3.options}
+    write = vds.virtual.to_vstack if target == "x.vstack" else vds.virtual.to_kerchunk
+    with pytest.raises(WriterError, match="has a backslash or a control character"):
+        write(f"s3://bucket/names/{target}", storage=storage)
+    with pytest.raises(VirtualStackError):
+        vs.open_virtual_dataset(f"s3://bucket/names/{target}", storage=storage)
+    write(tmp_path / target)
+    xr.testing.assert_equal(xr.load_dataset(tmp_path / target, engine="virtualstack"), xr.load_dataset(source))

@@ -14,10 +14,10 @@ from obstore.exceptions import BaseError
 from obstore.store import HTTPStore
 
 from tests.amount import examples
-from virtualstack.errors import ForbiddenLocationError
+from virtualstack.errors import ForbiddenLocationError, WriterError
 from virtualstack.location import absolute_url
 from virtualstack.storage import Storage, hosts
-from virtualstack.storage.permission import Listed, Permission, why_refused
+from virtualstack.storage.permission import Listed, Permission, named_in, why_refused
 
 ADDRESSES = {"public.org": "93.184.216.34", "other.org": "93.184.216.35"}
 REMOTE = "s3://bucket/deep/x.vstack"
@@ -508,3 +508,15 @@ def test_many_urls_are_judged_as_each_alone(disk, data):
     )
     slow = {url: why_refused(permission.store, url, permission.allowed, is_listed=permission.is_listed) for url in urls}
     assert permission._refused(urls) == {url: why for url, why in slow.items() if why is not None}
+
+
+@pytest.mark.parametrize("name", ["a\nb.nc", "a\\b.nc", "a%5Cb.nc", "in/./b.nc", "\x7f.nc"])
+def test_writers_refuse_what_readers_refuse(name):
+    """References at a remote place may not name it; references on a disk, and in the same bucket, may."""
+    url = f"s3://other/{name}"
+    with pytest.raises(WriterError, match=r"may not name it\. Rename the source"):
+        named_in(REMOTE, url)
+    assert why_refused(REMOTE, url, [url]) is not None
+    assert named_in("file:///disk/x.vstack", url) == url
+    assert named_in(REMOTE, "s3://bucket/deep/a b.nc") == "s3://bucket/deep/a b.nc"
+    assert named_in(REMOTE, "file:///data/a.nc") == "file:///data/a.nc"  # readers may allow it

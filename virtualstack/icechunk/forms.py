@@ -313,7 +313,7 @@ def with_text_fill(array: ManifestArray, /) -> ManifestArray:
     Bytes become text, because JSON has no bytes. The fill value of bytes equals no text, and is left out.
     """
     attributes, is_bytes = dict(array.attributes), array.dtype.kind == "S"
-    if array.dtype.kind not in "ST" or "_FillValue" not in attributes:
+    if array.dtype.kind not in "STU" or "_FillValue" not in attributes:
         return array
     fill = attributes.pop("_FillValue")
     if is_bytes and "_Encoding" not in attributes:

@@ -9,6 +9,7 @@ import shutil
 import uuid
 import zlib
 from collections.abc import Callable, Iterable, Iterator
+from functools import partial
 from pathlib import Path
 from tempfile import TemporaryDirectory, gettempdir
 from typing import Any
@@ -32,6 +33,7 @@ from virtualstack.progress import Show
 from virtualstack.reading import OnAbsent, check_absent, read_array
 from virtualstack.storage import Bytes, LocalTarget, Storage, StorageLike, Target
 from virtualstack.storage.atomic import sync_folders
+from virtualstack.storage.permission import named_in
 from virtualstack.storage.signatures import without_signature
 from virtualstack.zarr.metadata.version2 import make_hierarchy, takes_holes, takes_holes_in
 from virtualstack.zarr.metadata.version2_codecs import codecs_to_zarr2, dtype_to_zarr2
@@ -159,7 +161,8 @@ def write_kerchunk(
             feature="suffix",
         )
     is_parquet = suffix in FOLDER_SUFFIXES
-    url = _relative_to(f"{root}/") if relative else without_signature
+    place = f"{root}/{name}"
+    url = _relative_to(place) if relative else partial(named_in, place)
     hierarchy = make_hierarchy(group, fill_budget=fill_budget, shares_chunks=is_parquet)
     reached = Storage.from_option(storage)
     folder = reached.target(f"{root}/")
@@ -290,11 +293,12 @@ def how_taken(array: ManifestArray, /, *, inline_limit: int = 1 << 20) -> str:
     )
 
 
-def _relative_to(base: str) -> Callable[[str], str]:
+def _relative_to(place: str) -> Callable[[str], str]:
+    base = f"{place.rpartition('/')[0]}/"
     root, folder = split_url(base)
 
     def relative(url: str) -> str:
-        url = without_signature(url)
+        url = named_in(place, url)
         if not url.startswith(root):
             return url
         path = posixpath.relpath(f"/{split_url(url)[1]}", f"/{folder}")

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field, replace
 from functools import cached_property, partial
 from typing import Any, NoReturn
@@ -405,6 +405,9 @@ class ManifestArray(NDArrayOperatorsMixin):
 
     def __array__(self, dtype: Any = None, *, copy: bool | None = None) -> NDArray[Any]:
         return np.array(self._values(), dtype, copy=copy)
+
+    def __iter__(self) -> Iterator[ManifestArray]:  # what has none is a scalar for pandas
+        return (self[i] for i in range(len(self)))
 
     def __array_ufunc__(self, ufunc: np.ufunc, method: str, *inputs: Any, **kwargs: Any) -> Any:
         if method == "__call__" and not kwargs:

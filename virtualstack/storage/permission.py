@@ -8,14 +8,15 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Self
 
-from virtualstack.errors import ForbiddenLocationError
+from virtualstack.errors import ForbiddenLocationError, WriterError
 from virtualstack.location import absolute_url, are_plain, flaw, is_remote, outermost, split_url
 from virtualstack.storage.hosts import is_host, why_not_public
 from virtualstack.storage.named import EVERYWHERE, place
 from virtualstack.storage.registry import OBJECT_STORES, WEB
+from virtualstack.storage.signatures import without_signature
 from virtualstack.storage.standing import standing_places
 
-__all__ = ["Allow", "Listed", "Permission", "read_allowed_urls", "why_refused"]
+__all__ = ["Allow", "Listed", "Permission", "named_in", "read_allowed_urls", "why_refused"]
 
 type Allow = str | os.PathLike[str] | Sequence[str | os.PathLike[str]] | None
 """Type of ``allow=``, an option of all functions that open references or stores.
@@ -71,7 +72,7 @@ def why_refused(
     url, own = _canonical(outermost(url)), own_places(references, is_listed=is_listed)
     if not is_listed and url.startswith(own):
         return None
-    if found := flaw(_EMPTY.sub("/", url)):  # keys in buckets may have empty segments
+    if found := _flaw(url):
         return Refusal(f"which {found}")
     if _is_local(url):
         return _why_not_within(url, [x for x in (*own, *allowed) if _is_local(x)])
@@ -92,6 +93,29 @@ def why_refused(
         return None
     where = "in this process's memory" if scheme == "memory" else "in no object store and on no web server"
     return Refusal(f"which is {where}", root)
+
+
+def _flaw(url: str) -> str | None:
+    return flaw(_EMPTY.sub("/", url))  # keys in buckets may have empty segments
+
+
+def named_in(references: str, url: str, /) -> str:
+    """Return a URL as references name it: without a signature.
+
+    Raises
+    ------
+    WriterError
+        The references are remote, and have a URL that none of their readers may open, whatever is allowed.
+    """
+    url = without_signature(url)
+    plain = _canonical(outermost(url)) if is_remote(references) else ""
+    if plain and not plain.startswith(own_places(references, is_listed=False)) and (found := _flaw(plain)):
+        raise WriterError(
+            f"'{url}' {found}, so references at '{references}' may not name it. Rename the source, or write the "
+            "references to a local disk",
+            feature="location",
+        )
+    return url
 
 
 def _why_not_within(url: str, named: Sequence[str]) -> Refusal | None:

@@ -13,7 +13,7 @@ from numpy.typing import NDArray
 
 from virtualstack.location import Location
 from virtualstack.storage import Target
-from virtualstack.storage.signatures import without_signature
+from virtualstack.storage.permission import named_in
 from virtualstack.storage.target import Puts
 from virtualstack.storage.threads import concurrently
 from virtualstack.vstack.format.archive import CHECKSUM_BYTES, HEAP_PART_STRIDE, Segment
@@ -62,6 +62,7 @@ class SegmentWriter:
     ) -> None:
         self.name = name or new_id()
         self.row = 0
+        self._url = target.url
         self._puts = Puts(target)
         self._fingerprint = fingerprint
         self._columns = columns
@@ -81,7 +82,11 @@ class SegmentWriter:
     def number_sources(self, locations: Iterable[Location], /) -> list[int]:
         """Return the numbers of sources; new sources are added."""
         sources = self._sources
-        return [sources.setdefault(_unsigned(location), len(sources)) for location in locations]
+        return [sources.setdefault(self._named(location), len(sources)) for location in locations]
+
+    def _named(self, location: Location) -> Location:
+        url = named_in(self._url, location.url)
+        return location if url == location.url else replace(location, url=url)
 
     @property
     def sources(self) -> Collection[Location]:
@@ -188,8 +193,3 @@ class SegmentWriter:
         for page, begin in enumerate(range(0, len(rows), PAGE_SOURCES)):
             document = SourcePage(tuple(rows[begin : begin + PAGE_SOURCES])).document()
             self._puts.put(sources_key(self.name, page), dump({"segment": self.name, "page": page, **document}))
-
-
-def _unsigned(location: Location) -> Location:
-    url = without_signature(location.url)
-    return location if url == location.url else replace(location, url=url)
