@@ -150,7 +150,7 @@ FIXED = CHUNKED + bytes([3, 10]) + struct.pack("<Q", 800)
         (bytes([4, 2, 0, 2, 1, 0]) + FIXED[6:], "length of 0"),
         (bytes([4, 2, 0, 2, 8]) + struct.pack("<2Q", 1 << 60, 8) + FIXED[7:], "2\\^63 bytes"),
         (CHUNKED + b"\x06" + FIXED[8:], "unknown chunk index type 6"),
-        *((FIXED[:n], "in the middle of a field") for n in range(len(FIXED))),
+        *((FIXED[:n], "ends before its fields do") for n in range(len(FIXED))),
     ],
 )
 def test_a_message_of_an_unknown_form_is_refused(body, message):

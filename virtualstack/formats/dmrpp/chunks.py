@@ -12,8 +12,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from virtualstack.codecs.codec import Codec
-from virtualstack.formats.dmrpp.dap import read_number
-from virtualstack.formats.dmrpp.document import BadValueError, Columns, RefusedError, Rows
+from virtualstack.formats.dmrpp.document import BadValueError, Columns, RefusedError, Rows, read_number
 from virtualstack.formats.hdf5.filters import Filter, filter_codecs, obstacle, passed
 from virtualstack.location import Location
 from virtualstack.manifests import ENTRY, FIRST, ChunkAxis, ChunkEncoding, ChunkGrid, ChunkManifest, Fill

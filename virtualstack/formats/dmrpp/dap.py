@@ -9,13 +9,13 @@ from typing import Any
 import numpy as np
 
 from virtualstack.codecs.codec import Codec
-from virtualstack.formats.dmrpp.document import BadValueError, Element, RefusedError
+from virtualstack.formats.dmrpp.document import BadValueError, Element, RefusedError, read_number
 from virtualstack.formats.hdf5.attributes import HIDDEN
 from virtualstack.formats.hdf5.datatypes import element_type
 from virtualstack.formats.hdf5.structures.datatype_message import Datatype, Padding
 from virtualstack.manifests import Fill, Refusal, value_changing
 
-__all__ = ["PADDINGS", "TEXT", "parse_fill", "read_attributes", "read_number", "stored_dtype", "text_elements"]
+__all__ = ["PADDINGS", "TEXT", "parse_fill", "read_attributes", "stored_dtype", "text_elements"]
 
 TEXT = frozenset({"String", "URL", "Url"})
 """Types whose values are text."""
@@ -42,21 +42,6 @@ _ORDERS = {"LE": "<", "BE": ">", "": "<"}  # BES swaps bytes only for "BE"
 _MAX_ELEMENT_BYTES = 1 << 20  # maximum bytes of an element: each variable holds one, as its fill value
 _MAX_AXES = 32
 _NO_VALUES = frozenset({"Container", "OtherXML", "Opaque"})
-
-
-def read_number(text: str | None, what: str, /) -> int:
-    """Read a whole number that is not negative.
-
-    Raises
-    ------
-    BadValueError
-        The text is not such a number, or the number is 2^63 or more.
-    """
-    if text is None:
-        raise BadValueError(f"it has no {what}")
-    if not (text.isascii() and text.isdigit()) or len(text) > 19 or int(text) >= 1 << 63:
-        raise BadValueError(f"{what} is '{text[:40]}', which is not a whole number below 2^63")
-    return int(text)
 
 
 def stored_dtype(

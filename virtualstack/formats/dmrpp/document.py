@@ -27,6 +27,7 @@ __all__ = [
     "RefusedError",
     "Rows",
     "parse_document",
+    "read_number",
     "take_runs",
 ]
 
@@ -52,7 +53,6 @@ class RefusedError(Exception):
 # dmrpp.xsd, ChunkType and BlockType; `trust` marks a URL that needs no separate credentials
 _KNOWN = frozenset({"offset", "nBytes", "chunkPositionInArray", "fm", "href", "trust", "dmrpp:trust"})
 _LINKED = "LinkedBlockIndex"
-_COMMA, _SEMICOLON, _ZERO, _NINE = b",;09"
 _MAX_NUMBER = np.iinfo(np.int64).max
 
 
@@ -183,37 +183,34 @@ class Rows:
         return _LINKED in self.unknown
 
 
+def read_number(text: str | None, what: str, /) -> int:
+    """Read a whole number that is not negative.
+
+    Raises
+    ------
+    BadValueError
+        The text is not such a number, or the number is 2^63 or more.
+    """
+    if text is None:
+        raise BadValueError(f"it has no {what}")
+    if not (text.isascii() and text.isdigit()) or len(text) > 19 or int(text) >= 1 << 63:
+        raise BadValueError(f"{what} is '{text[:40]}', which is not a whole number below 2^63")
+    return int(text)
+
+
 def _numbers(texts: Sequence[str], what: str) -> NDArray[np.int64]:
     """Read one whole number from each text."""
-    return _split(",".join(texts), len(texts), what)
+    return np.array([read_number(text, what) for text in texts], np.int64)
 
 
 def _positions(texts: Sequence[str]) -> NDArray[np.int64]:
     """Read positions such as ``[0,720]`` from each text: shape ``(n, axes)``."""
-    text = "".join(texts).replace(", ", ",")
-    body = text[1:-1].replace("][", ";")
-    n, n_axes = len(texts), texts[0].count(",") + 1
-    separators = np.frombuffer(body.encode(), np.uint8)
-    separators = separators[(separators == _COMMA) | (separators == _SEMICOLON)]
-    ends = np.arange(1, len(separators) + 1) % n_axes == 0
-    # a text of three numbers and a text of one number are not two texts of two
-    if text[:1] + text[-1:] != "[]" or ((separators == _SEMICOLON) != ends).any():
-        raise BadValueError(f"chunkPositionInArray is not a list of {n_axes} numbers such as '{texts[0]}' everywhere")
-    return _split(body.replace(";", ","), n * n_axes, "chunkPositionInArray").reshape(n, n_axes)
-
-
-def _split(text: str, n: int, what: str) -> NDArray[np.int64]:
-    data = np.frombuffer(f",{text},".encode(), np.uint8)
-    is_comma = data == _COMMA
-    is_digit = (data >= _ZERO) & (data <= _NINE)
-    is_empty = is_comma[1:] & is_comma[:-1]
-    if not (is_comma | is_digit).all() or is_empty.any() or np.count_nonzero(is_comma) != n + 1:
-        bad = next((x for x in text.split(",") if not (x.isascii() and x.isdigit())), text)
-        raise BadValueError(f"{what} is '{bad[:40]}', which is not a whole number")
-    numbers = np.fromstring(text, np.int64, sep=",")
-    if numbers.size != n or (numbers == _MAX_NUMBER).any():  # numbers beyond the largest are read as the largest
-        raise BadValueError(f"{what} has a number of 2^63 or more")
-    return numbers
+    what = "chunkPositionInArray"
+    rows = [text[1:-1].replace(", ", ",").split(",") for text in texts]
+    n_axes = len(rows[0])
+    if not all(text[:1] + text[-1:] == "[]" and len(row) == n_axes for text, row in zip(texts, rows, strict=True)):
+        raise BadValueError(f"{what} is not a list of {n_axes} numbers such as '{texts[0]}' everywhere")
+    return np.array([[read_number(x, what) for x in row] for row in rows], np.int64)
 
 
 _RUN = "dmrpp:run"

@@ -6,8 +6,7 @@ import itertools
 from collections.abc import Iterator
 from dataclasses import dataclass, field
 
-from virtualstack.formats.dmrpp.dap import read_number
-from virtualstack.formats.dmrpp.document import BadValueError, Element
+from virtualstack.formats.dmrpp.document import BadValueError, Element, read_number
 
 __all__ = ["Axis", "DmrppGroup", "read_tree"]
 

@@ -22,11 +22,10 @@ from virtualstack.formats.dmrpp.dap import (
     TEXT,
     parse_fill,
     read_attributes,
-    read_number,
     stored_dtype,
     text_elements,
 )
-from virtualstack.formats.dmrpp.document import BadValueError, Element, RefusedError, Rows
+from virtualstack.formats.dmrpp.document import BadValueError, Element, RefusedError, Rows, read_number
 from virtualstack.formats.dmrpp.tree import Axis, DmrppGroup
 from virtualstack.formats.hdf5.datatypes import packed
 from virtualstack.manifests import Fill, ManifestArray, Refusal, inline_array, value_changing

@@ -1,18 +1,18 @@
 """Where the pixels of an image are: the transform, the coordinates and the reference system of a GeoTIFF.
 
-If rasterio is installed, GDAL reads GeoKeys; pyproj knows the systems that have a code.
+If rasterio and tifffile are installed, GDAL reads GeoKeys; pyproj knows the systems that have a code.
 """
 
 from __future__ import annotations
 
 import functools
 import importlib
+import io
 import json
 import math
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from importlib.util import find_spec
-from struct import pack
 from typing import Any
 
 import numpy as np
@@ -170,8 +170,7 @@ type _Tag = tuple[int, int, int, bytes]
 
 _UNKNOWN = ord("?")
 _MAX_GEOKEY_BYTES = 1 << 18
-# tags of a file of one pixel (the first byte after the header), and of its position
-_PIXEL = {256: 1, 257: 1, 258: 8, 259: 1, 262: 1, 273: 8, 277: 1, 278: 1, 279: 1}
+# tags of the position of a file of one pixel
 _PLACE = {33550: (1.0, 1.0, 0.0), 33922: (0.0,) * 6}
 
 
@@ -199,29 +198,23 @@ def _readable(raw: bytes) -> bytes:
 def _wkt(order: str, tags: tuple[_Tag, ...]) -> str | None:
     try:
         rasterio: Any = importlib.import_module("rasterio")
+        tifffile: Any = importlib.import_module("tifffile")
     except ImportError:
         return None
     try:
-        with rasterio.MemoryFile(_one_pixel(order, tags)) as memory, memory.open(driver="GTiff") as file:
+        with rasterio.MemoryFile(_one_pixel(tifffile, order, tags)) as memory, memory.open(driver="GTiff") as file:
             return file.crs.to_wkt() or None if file.crs else None
-    except (rasterio.errors.RasterioError, ValueError):  # errors of reference systems are among the latter
+    except (rasterio.errors.RasterioError, ValueError, LookupError):  # of systems, and of types of tags
         return None
 
 
-def _one_pixel(order: str, tags: tuple[_Tag, ...]) -> bytes:
+def _one_pixel(tifffile: Any, order: str, tags: tuple[_Tag, ...]) -> bytes:
     """Write the smallest GeoTIFF that has some tags."""
-    entries: list[_Tag] = [(code, 4, 1, pack(f"{order}I", value)) for code, value in _PIXEL.items()]
-    entries += [(code, 12, len(values), pack(f"{order}{len(values)}d", *values)) for code, values in _PLACE.items()]
-    entries += tags
-    directory = pack(f"{order}H", len(entries))
-    values = b""
-    begin = 10 + len(directory) + 12 * len(entries) + 4
-    for code, kind, count, value in entries:
-        where = value.ljust(4, b"\0") if len(value) <= 4 else pack(f"{order}I", begin + len(values))
-        values += value + b"\0" * (len(value) % 2) if len(value) > 4 else b""
-        directory += pack(f"{order}HHI", code, kind, count) + where
-    mark = b"II" if order == "<" else b"MM"
-    return mark + pack(f"{order}HI", 42, 10) + b"\0\0" + directory + b"\0" * 4 + values
+    place = tuple((code, 12, len(values), values) for code, values in _PLACE.items())
+    file = io.BytesIO()
+    extra = [(*tag, True) for tag in place + tags]
+    tifffile.imwrite(file, np.zeros((1, 1), np.uint8), byteorder=order, metadata=None, extratags=extra)
+    return file.getvalue()
 
 
 _MODEL, _GEOGRAPHIC, _PROJECTED, _VERTICAL = 1024, 2048, 3072, 4096

@@ -6,7 +6,7 @@ import math
 from dataclasses import dataclass
 from typing import Literal
 
-from virtualstack.formats.hdf5.structures.requests import StructureError, Widths
+from virtualstack.formats.hdf5.structures.requests import Fields, StructureError, Widths
 
 __all__ = [
     "ChunkedLayout",
@@ -173,7 +173,7 @@ def parse_layout(body: bytes, widths: Widths) -> Layout:
     raise _unknown_class(kind)
 
 
-class _Fields:
+class _Fields(Fields):
     """Reader of little-endian fields, one after another."""
 
     def __init__(self, body: bytes, widths: Widths) -> None:
@@ -181,24 +181,8 @@ class _Fields:
             raise StructureError(
                 f"addresses of {widths.address} and lengths of {widths.length} bytes are not read here"
             )
-        self._body, self._widths, self._at = body, widths, 0
-
-    def take(self, size: int) -> bytes:
-        taken = self._body[self._at : self._at + size]
-        if len(taken) < size:
-            raise StructureError(
-                f"the data layout message ends after {len(self._body)} bytes, in the middle of a field"
-            )
-        self._at += size
-        return taken
-
-    def number(self, width: int) -> int:
-        at, self._at = self._at, self._at + width
-        if self._at > len(self._body):
-            raise StructureError(
-                f"the data layout message ends after {len(self._body)} bytes, in the middle of a field"
-            )
-        return int.from_bytes(self._body[at : self._at], "little")
+        super().__init__(body)
+        self._widths = widths
 
     def length(self) -> int:
         return self.number(self._widths.length)

@@ -19,6 +19,7 @@ __all__ = [
     "ROUND_BYTES",
     "SLICE_BYTES",
     "Blocks",
+    "Fields",
     "LostValuesError",
     "NoReferencesError",
     "OutsideError",
@@ -252,6 +253,35 @@ def unsigned(body: bytes, at: int, width: int, /) -> int:
     if at + width > len(body):
         raise StructureError("a structure ends before its fields do")
     return int.from_bytes(body[at : at + width], "little")
+
+
+class Fields:
+    """Reader of little-endian fields, one after another."""
+
+    def __init__(self, body: bytes) -> None:
+        self._body, self._at = body, 0
+
+    @property
+    def is_at_end(self) -> bool:
+        """True if no byte is left."""
+        return self._at == len(self._body)
+
+    def take(self, size: int) -> bytes:
+        """Return the next bytes."""
+        begin, self._at = self._at, self._at + size
+        if self._at > len(self._body):
+            raise StructureError("a structure ends before its fields do")
+        return self._body[begin : self._at]
+
+    def number(self, width: int) -> int:
+        """Return the next unsigned number of ``width`` bytes."""
+        return int.from_bytes(self.take(width), "little")
+
+    def text(self) -> bytes:
+        """Return the bytes up to the next NUL, which is left out."""
+        end = self._body.find(b"\0", self._at)
+        check(end >= 0, "a text has no end")
+        return self.take(end + 1 - self._at)[:-1]
 
 
 def check_signature(body: bytes, signature: bytes, version: int, /) -> None:

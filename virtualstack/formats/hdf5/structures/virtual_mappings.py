@@ -11,7 +11,7 @@ import numpy as np
 from numcodecs.jenkins import jenkins_lookup3
 from numpy.typing import NDArray
 
-from virtualstack.formats.hdf5.structures.requests import NoReferencesError, Widths, check
+from virtualstack.formats.hdf5.structures.requests import Fields, NoReferencesError, Widths, check
 from virtualstack.manifests import Runs
 from virtualstack.manifests.cells import distinct_rows
 
@@ -238,7 +238,7 @@ def parse_mappings(block: bytes, widths: Widths, /) -> tuple[VirtualMapping, ...
     """
     check(len(block) > 4, "they end before their fields do")
     check(jenkins_lookup3(block[:-4], 0) == int.from_bytes(block[-4:], "little"), "their checksum is wrong")
-    fields = _MappingFields(block[:-4])
+    fields = Fields(block[:-4])
     version = fields.number(1)
     check(version in (0, 1), f"they have the unknown version {version}")
     n_entries = fields.number(widths.length)
@@ -260,7 +260,7 @@ def parse_mappings(block: bytes, widths: Widths, /) -> tuple[VirtualMapping, ...
     return tuple(mappings)
 
 
-def _name(fields: _MappingFields, earlier: list[str], widths: Widths, *, is_shared: bool) -> str:
+def _name(fields: Fields, earlier: list[str], widths: Widths, *, is_shared: bool) -> str:
     if not is_shared:
         return os.fsdecode(fields.text())
     number = fields.number(widths.length)
@@ -268,35 +268,7 @@ def _name(fields: _MappingFields, earlier: list[str], widths: Widths, *, is_shar
     return earlier[number]
 
 
-class _MappingFields:
-    """Reader of little-endian fields, one after another."""
-
-    def __init__(self, body: bytes) -> None:
-        self._body, self._at = body, 0
-
-    @property
-    def is_at_end(self) -> bool:
-        return self._at == len(self._body)
-
-    def number(self, width: int) -> int:
-        self._at += width
-        check(self._at <= len(self._body), "they end before their fields do")
-        return int.from_bytes(self._body[self._at - width : self._at], "little")
-
-    def numbers(self, width: int, count: int) -> NDArray[np.unsignedinteger]:
-        begin = self._at
-        self._at += width * count
-        check(self._at <= len(self._body), "they end before their fields do")
-        return np.frombuffer(self._body, f"<u{width}", count, begin)
-
-    def text(self) -> bytes:
-        begin, end = self._at, self._body.find(b"\0", self._at)
-        check(end >= 0, "a name has no end")
-        self._at = end + 1
-        return self._body[begin:end]
-
-
-def _selection(fields: _MappingFields) -> MappedSelection:
+def _selection(fields: Fields) -> MappedSelection:
     """Parse a serialised selection (HDF5 spec, "Dataspace Selection")."""
     kind, version = fields.number(4), fields.number(4)
     if kind in (_NONE, _ALL):
@@ -323,9 +295,13 @@ def _selection(fields: _MappingFields) -> MappedSelection:
     return _regular(fields, rank, width) if is_regular else _boxes(fields, rank, width)
 
 
-def _regular(fields: _MappingFields, rank: int, width: int) -> Hyperslab:
+def _numbers(fields: Fields, width: int, count: int) -> NDArray[np.unsignedinteger]:
+    return np.frombuffer(fields.take(width * count), f"<u{width}")
+
+
+def _regular(fields: Fields, rank: int, width: int) -> Hyperslab:
     unlimited = (1 << 8 * width) - 1
-    numbers = fields.numbers(width, 4 * rank).tolist()
+    numbers = _numbers(fields, width, 4 * rank).tolist()
     axes = []
     for i in range(0, 4 * rank, 4):
         start, stride, count, block = numbers[i : i + 4]
@@ -338,10 +314,10 @@ def _regular(fields: _MappingFields, rank: int, width: int) -> Hyperslab:
     return Hyperslab(tuple(axes))
 
 
-def _boxes(fields: _MappingFields, rank: int, width: int) -> MappedSelection:
+def _boxes(fields: Fields, rank: int, width: int) -> MappedSelection:
     n_boxes = fields.number(width)
     check(n_boxes <= _MAX_BLOCKS, f"a selection has {n_boxes} boxes, more than {_MAX_BLOCKS}")
-    corners = fields.numbers(width, n_boxes * 2 * rank).astype(np.int64).reshape(n_boxes, 2, rank)
+    corners = _numbers(fields, width, n_boxes * 2 * rank).astype(np.int64).reshape(n_boxes, 2, rank)
     check(bool((corners[:, 0] >= 0).all() and (corners[:, 1] >= corners[:, 0]).all()), "a box ends before it begins")
     return _grid(corners) or BoxSelection(corners)
 
