@@ -19,7 +19,7 @@ from virtualstack.storage import Bytes, Source
 from virtualstack.storage.coalesce import gather, read_blocks
 from virtualstack.system import READ_FLAGS, lock_for_reading
 
-__all__ = ["ByteReader", "DirectReader", "MemoryReader", "NotFetchedError", "PageReader", "RemoteReader", "is_locked"]
+__all__ = ["ByteReader", "MemoryReader", "NotFetchedError", "PageReader", "RemoteReader", "is_locked"]
 
 
 def is_locked(path: Path, /) -> bool:
@@ -80,32 +80,14 @@ class MemoryReader:
         """Do nothing: all bytes are in memory."""
 
 
-class DirectReader:
-    """Reader of a local source of unknown kind: each request reads exactly the wanted bytes."""
-
-    def __init__(self, source: Source, /) -> None:
-        self._source = source
-
-    def span(self, offset: int, size: int, /) -> bytes:
-        """Return bytes."""
-        return self._source.read(offset, size)
-
-    def blocks(self, offsets: NDArray[np.int64], size: int, /) -> NDArray[np.uint8]:
-        """Return blocks as an array of shape ``(n, size)``."""
-        parts = self._source.read_ranges(np.stack([offsets, np.full(len(offsets), size)], axis=1))
-        return np.frombuffer(b"".join(parts), np.uint8).reshape(len(offsets), size)
-
-    def fetch(self, wanted: Sequence[tuple[NDArray[np.int64] | int, int]], /) -> None:
-        """Do nothing: bytes are read when a parser asks for them."""
-
-
 class PageReader:
     """Reader of a file in which each read is a system call: it reads pages of 8 KiB and keeps 8 MiB of pages.
 
     Parameters
     ----------
     source
-        A local file. It is read, not mapped into memory: a file that shrinks while it is read raises a `StorageError`.
+        A source on this machine. A file is read, not mapped into memory: if it shrinks while it is read, a
+        `StorageError` is raised.
     """
 
     def __init__(self, source: Source, /) -> None:

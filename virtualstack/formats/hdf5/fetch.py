@@ -13,7 +13,6 @@ from numpy.typing import NDArray
 
 from virtualstack.formats.hdf5.byte_readers import (
     ByteReader,
-    DirectReader,
     MemoryReader,
     NotFetchedError,
     PageReader,
@@ -21,7 +20,7 @@ from virtualstack.formats.hdf5.byte_readers import (
 )
 from virtualstack.formats.hdf5.structures.requests import Blocks, OutsideError, Parse, Span, StructureError
 from virtualstack.location import Location, is_remote
-from virtualstack.storage import ByteRange, Bytes, LocalSource, MemorySource, Source, SourceFile
+from virtualstack.storage import ByteRange, Bytes, MemorySource, Source, SourceFile
 
 __all__ = ["MetadataSource", "Scheduler"]
 
@@ -283,9 +282,7 @@ class Scheduler:
 def _reader(source: Source) -> ByteReader:
     if isinstance(source, MemorySource):
         return MemoryReader(source.data)
-    is_local = isinstance(source, LocalSource)
-    if not is_local and not is_remote(source.location.url):
-        return DirectReader(source)
-    if source.size <= (_WHOLE_LOCAL_BYTES if is_local else _WHOLE_REMOTE_BYTES):
+    is_far = is_remote(source.location.url)
+    if source.size <= (_WHOLE_REMOTE_BYTES if is_far else _WHOLE_LOCAL_BYTES):
         return MemoryReader(source.read(0, source.size))
-    return PageReader(source) if is_local else RemoteReader(source)
+    return RemoteReader(source) if is_far else PageReader(source)
