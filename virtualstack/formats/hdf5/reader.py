@@ -68,8 +68,9 @@ class HDF5:
         also be written to zarr, and computed with dask, in chunks of that size.
     metadata
         How the metadata are read. ``"auto"``: parsers of virtualstack, and the HDF5 library for parts that the parsers
-        do not know. ``"own"``: these parsers alone; unknown parts are refused. ``"library"``: the HDF5 library alone,
-        which is slower. The HDF5 library runs in a child process, because damaged files may crash it.
+        do not know. ``"own"``: these parsers alone; unknown parts are refused. ``"library"``: the HDF5 library, which
+        is slower; the parsers read chunk indexes alone. The library runs in a child process, because damaged files may
+        crash it.
     eos_dimensions
         If true, the StructMetadata of HDF-EOS5 names the dimensions of datasets without dimension scales. netCDF-C
         ignores it, and numbers the dimensions: ``phony_dim_0``.
