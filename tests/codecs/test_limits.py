@@ -11,7 +11,7 @@ import pytest
 from tests.data.make_grib import edited
 from tests.data.processes import run_python
 from virtualstack.codecs.codec import Codec
-from virtualstack.codecs.limits import image_size, lerc_size, png_without_texts
+from virtualstack.codecs.limits import image_size, lerc_size
 from virtualstack.codecs.pipeline import CodecError, decode
 from virtualstack.errors import UnsupportedFeatureError
 
@@ -263,7 +263,7 @@ def test_moving_pictures_are_no_arrays():
 
 @pytest.mark.parametrize("kind", [b"iCCP", b"iTXt", b"zTXt"])
 def test_texts_of_a_png_are_not_decompressed(kind):
-    """libspng takes memory for all of them, which no value needs."""
+    """libspng takes memory for all of them, which no value needs: in another process."""
     values = np.arange(64, dtype="u1").reshape(8, 8)
     raw = bytes(CLASSES["imagecodecs_spng"]().encode(values))
     text = zlib.compress(struct.pack(">I", 1 << 20) + bytes((1 << 20) - 4))
@@ -271,7 +271,6 @@ def test_texts_of_a_png_are_not_decompressed(kind):
     chunk = struct.pack(">I", len(body) - 4) + body + struct.pack(">I", zlib.crc32(body))
     stored = raw[:33] + chunk + raw[33:-12] + chunk + raw[-12:]
     np.testing.assert_array_equal(decode(stored, (made("spng"),), values.dtype, values.shape), values)
-    assert png_without_texts(stored) == raw
 
 
 def test_threads_are_ours():

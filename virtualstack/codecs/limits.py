@@ -10,8 +10,8 @@ and room for 4 KiB:
   checked first.
 
 Headers of JPEG, PNG, WebP and LERC images are parsed here, because imagecodecs makes the array of an image as large as
-its header says. libjpeg and libspng take time or memory for scans and texts that none of their settings bounds. Too
-much of an image of JPEG 2000 or JPEG XL takes memory: tiles, precincts and hidden frames. A child process decodes them.
+its header says. libjpeg takes time for scans that none of its settings bounds. A child process decodes images of
+OpenJPEG, libjxl and libspng, which take memory for tiles, precincts, hidden frames and texts.
 
 A package that is not listed here is trusted: the user has installed it for its codecs.
 """
@@ -40,7 +40,6 @@ __all__ = [
     "image_size",
     "lerc_size",
     "pcodec",
-    "png_without_texts",
 ]
 
 _MARKERS_NOT_FRAMES = frozenset({0xC4, 0xC8, 0xCC})
@@ -105,24 +104,6 @@ def _png(data: bytes) -> tuple[int, int, int]:
     return rows, columns, 4
 
 
-_TEXTS = frozenset({b"iCCP", b"iTXt", b"zTXt"})
-
-
-def png_without_texts(data: bytes, /) -> bytes:
-    """Leave out the compressed chunks of a PNG image (ISO 15948, 5.3) that hold no samples.
-
-    libspng decompresses all of them, whatever their decompressed size.
-    """
-    parts, begin, at = [], 0, 8
-    while at + 12 <= len(data):
-        end = at + 12 + int(unpack_from(">I", data, at)[0])
-        if data[at + 4 : at + 8] in _TEXTS:
-            parts.append(data[begin:at])
-            begin = end
-        at = end
-    return b"".join((*parts, data[begin:]))
-
-
 def _webp(data: bytes) -> tuple[int, int, int]:
     """Read the first chunk of the RIFF file (RFC 9649, 2.5 to 2.7)."""
     if len(data) < 30 or data[:4] != b"RIFF" or data[8:12] != b"WEBP":
@@ -171,7 +152,7 @@ _DECODED_INTO_MEMORY = frozenset(
     )
 )  # fmt: skip
 """Codecs that decode into given memory and stop at its end."""
-_IN_CHILD = frozenset(f"{_IMAGECODECS}{name}" for name in ("jpeg2k", "jpegxl"))
+_IN_CHILD = frozenset(f"{_IMAGECODECS}{name}" for name in ("jpeg2k", "jpegxl", "spng"))
 """Codecs of images that a child process decodes."""
 _UNSOUND = {
     f"{_IMAGECODECS}jpegls": "CharLS 2.4 may never end",
@@ -179,7 +160,7 @@ _UNSOUND = {
 }
 _IMAGES = {
     f"{_IMAGECODECS}{name}": kind
-    for name, kind in {"jpeg": "jpeg", "lerc": "lerc", "png": "png", "spng": "png", "webp": "webp"}.items()
+    for name, kind in {"jpeg": "jpeg", "lerc": "lerc", "png": "png", "webp": "webp"}.items()
 }
 _SMALL_OUTPUT = frozenset(
     f"{_IMAGECODECS}{name}"
@@ -244,8 +225,6 @@ def bounded_plugin(
         data = raw_bytes(raw)
         if check is not None:
             check(data, size, limit)
-        if name == f"{_IMAGECODECS}spng":
-            data = raw_bytes(png_without_texts(data.tobytes()))
         return raw_bytes(decoder.decode(data))
 
     return decode
