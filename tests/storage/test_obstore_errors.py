@@ -2,7 +2,7 @@ import pytest
 
 from tests.servers import RangeServer
 from virtualstack.storage.obstore_errors import named_region, what_was_answered
-from virtualstack.storage.slow_servers import find_region
+from virtualstack.storage.unsaid import find_region
 
 
 @pytest.mark.parametrize(

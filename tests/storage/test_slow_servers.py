@@ -12,7 +12,7 @@ import pytest
 from tests.servers import RangeServer
 from virtualstack.errors import StorageError
 from virtualstack.storage import open_source, slow_servers
-from virtualstack.storage.slow_servers import seconds_to_wait
+from virtualstack.storage.unsaid import seconds_to_wait
 
 DATA = bytes(range(200))
 QUICK = 6  # requests that obstore makes in about a second

@@ -44,10 +44,11 @@ from virtualstack.storage.obstore_errors import (
     what_was_answered,
 )
 from virtualstack.storage.signatures import QUERY, signed
-from virtualstack.storage.slow_servers import Busy, Patience, find_region
+from virtualstack.storage.slow_servers import Busy, Patience
 from virtualstack.storage.source import RequestRefusedError
 from virtualstack.storage.stores import make_store
 from virtualstack.storage.target import UnlistableError
+from virtualstack.storage.unsaid import find_region, seconds_to_wait
 from virtualstack.storage.web.public_web import PublicWeb
 from virtualstack.system import was_imported_before_fork
 
@@ -106,7 +107,8 @@ class Connection:
         self._options = options
         self._is_named = is_named
         self._patience = Patience.from_options(options, root)
-        self._busy = Busy(self._patience, headers=options.get("default_headers", {}) if service == "http" else None)
+        headers = options.get("default_headers", {})
+        self._busy = Busy(self._patience, *([lambda url: seconds_to_wait(url, headers)] if service == "http" else []))
         self._region: str | None = None
         self._may_need_login = service == "http" and (is_archive(root) or bool(options.get("earthdata")))
         self._identities: tuple[Identity, ...]

@@ -1,27 +1,25 @@
-"""Wait for busy or slow servers within limits, and send the requests that obstore cannot send."""
+"""Wait for busy or slow servers within limits."""
 
 from __future__ import annotations
 
-import http.client
 import math
 import random
 import re
 import time
-import urllib.error
-import urllib.request
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from email.message import Message
 from email.utils import parsedate_to_datetime
+from functools import partial
 from typing import Any, Self
 
 from virtualstack.errors import StorageError
-from virtualstack.storage.obstore_errors import REGION, what_was_answered
+from virtualstack.storage.obstore_errors import what_was_answered
 from virtualstack.storage.source import Bytes
 from virtualstack.storage.threads import is_ending, wait_for
 
-__all__ = ["Arrival", "Busy", "BusyError", "Patience", "find_region", "read_retry_after", "seconds_to_wait"]
+__all__ = ["BUSY_STATUSES", "Arrival", "Busy", "BusyError", "Patience", "read_retry_after"]
 
 
 class BusyError(StorageError):
@@ -29,46 +27,6 @@ class BusyError(StorageError):
 
     retry_after: float | None = None
     """Seconds that the server asks to wait, if it says so."""
-
-
-def find_region(root: str, endpoint: str | None, /) -> str | None:
-    """Return the region of a bucket, which S3 states in a header with any status; ``None`` if the header is missing.
-
-    This takes one request, of at most 5 s.
-    """
-    bucket = root.partition("://")[2].rstrip("/")
-    address = f"{endpoint.rstrip('/')}/{bucket}" if endpoint else f"https://s3.amazonaws.com/{bucket}"
-    try:
-        with urllib.request.urlopen(urllib.request.Request(address, method="HEAD"), timeout=5) as response:
-            region = response.headers.get("x-amz-bucket-region")
-    except urllib.error.HTTPError as error:
-        with error:
-            region = error.headers.get("x-amz-bucket-region")
-    except (OSError, http.client.HTTPException, ValueError):  # ValueError: not a URL; HTTPException: not an HTTP answer
-        return None
-    return region if isinstance(region, str) and re.fullmatch(REGION, region) else None
-
-
-class _NoRedirects(urllib.request.HTTPRedirectHandler):
-    def redirect_request(self, *_: object) -> None:
-        return None
-
-
-def seconds_to_wait(url: str, headers: Mapping[str, str], /) -> float | None:
-    """Return how many seconds a busy web server asks clients to wait; ``None`` if its answer does not contain this.
-
-    This takes one request of at most 5 s, as obstore does not return the headers of refusals. The result 0 means that
-    the server is no longer busy; ``None`` also means that the request failed.
-    """
-    request = urllib.request.Request(url, headers={**headers, "Range": "bytes=0-0"})
-    try:
-        with urllib.request.build_opener(_NoRedirects).open(request, timeout=5):
-            return 0.0
-    except urllib.error.HTTPError as error:
-        with error:
-            return read_retry_after(error.headers) if error.code in (429, 503) else 0.0
-    except (OSError, http.client.HTTPException, ValueError):
-        return None
 
 
 def read_retry_after(headers: Message | Mapping[str, str], /) -> float | None:
@@ -87,7 +45,8 @@ _BUSY_SECONDS, _MIN_BYTES_PER_SECOND = 60.0, 1024.0
 _RATE_SECONDS = 20.0  # seconds over which the rate of an answer is measured
 _FIRST_PAUSE_SECONDS, _MAX_PAUSE_SECONDS = 1.0, 10.0  # seconds between requests to a busy server
 _STEP_SECONDS = 0.5  # seconds between checks of whether the process ends
-_BUSY_STATUSES = 429, 503
+BUSY_STATUSES = 429, 503
+"""HTTP statuses of servers that are asked again."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -183,14 +142,14 @@ class Busy:
     ----------
     patience
         Limits, counted from the request or, if earlier, from the first busy answer since the last success.
-    headers
-        Headers of requests to a web server for its ``Retry-After``; ``None`` if the server is not a web server, or the
-        requests raise `BusyError`.
+    told
+        Function that returns how many seconds a server asks to wait, or ``None``, if the requests do not raise
+        `BusyError`.
     """
 
-    def __init__(self, patience: Patience, /, *, headers: Mapping[str, str] | None) -> None:
+    def __init__(self, patience: Patience, told: Callable[[str], float | None] = lambda url: None, /) -> None:
         self._patience = patience
-        self._headers = headers
+        self._told = told
         self._since = self._last = -math.inf
 
     def ask[T](self, url: str, ask: Callable[[], T], /) -> T:
@@ -206,7 +165,7 @@ class Busy:
             try:
                 answer = wait_for(ask)
             except StorageError as error:
-                if error.status not in _BUSY_STATUSES:
+                if error.status not in BUSY_STATUSES:
                     raise
                 now = time.monotonic()
                 if now - self._last > self._patience.busy_seconds:
@@ -215,7 +174,7 @@ class Busy:
                 left = min(began, self._since) + self._patience.busy_seconds - now
                 if left <= 0:
                     raise
-                told = error.retry_after if isinstance(error, BusyError) else self._told(url)
+                told = error.retry_after if isinstance(error, BusyError) else wait_for(partial(self._told, url))
                 wait = length * random.uniform(0.5, 1.5) if told is None else told
                 if wait > left:
                     raise self._given_up(url, error, told, now - began) from error
@@ -224,10 +183,6 @@ class Busy:
             else:
                 self._last = -math.inf
                 return answer
-
-    def _told(self, url: str) -> float | None:
-        headers = self._headers
-        return None if headers is None else wait_for(lambda: seconds_to_wait(url, headers))
 
     def _given_up(self, url: str, error: StorageError, told: float | None, waited: float) -> StorageError:
         longer = 2 * max(self._patience.busy_seconds, told or 0)

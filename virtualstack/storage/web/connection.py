@@ -89,7 +89,7 @@ class WebConnection:
         self._limits = Limits(**{x: _seconds(options[name], name) for x, name in names.items() if name in options})
         self._max_retries = int(str(options.get("max_retries", MAX_RETRIES)))
         self._retry_seconds = float(str(options.get("retry_timeout", RETRY_SECONDS)))
-        self._busy = Busy(self._patience, headers=None)
+        self._busy = Busy(self._patience)
 
     def get(self, url: str, key: str, start: int, stop: int) -> tuple[memoryview, Location]:
         """Read bytes ``start`` to ``stop`` (clipped at the end), and return them with the location of the object."""
