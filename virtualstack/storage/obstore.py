@@ -212,6 +212,11 @@ class Connection:
         return self._read(url, ask)
 
     @property
+    def identities(self) -> tuple[str, ...]:
+        """Names of the identities that are tried, in order; the command line shows them."""
+        return tuple(identity.name for identity in self._identities)
+
+    @property
     def is_web(self) -> bool:
         """True if this is a web server, which cannot list its keys."""
         stores = list(self._stores.values()) if self._service == "store" else []
