@@ -20,21 +20,18 @@ from virtualstack.manifests import (
     ManifestArray,
     ManifestGroup,
     PlainArray,
-    inlined,
-    repack,
     value_changing,
 )
 from virtualstack.manifests.encoding import native
 from virtualstack.manifests.plain import longest_cells, match_axes
 from virtualstack.progress import Show
-from virtualstack.reading import OnAbsent, read_array
+from virtualstack.reading import OnAbsent
 from virtualstack.storage import StorageLike
 from virtualstack.zarr.documents import array_document, codec_documents, dump_document, fill_attribute
 from virtualstack.zarr.metadata.attributes import json_attributes, keep_unwritable_attributes, restore_cf
 from virtualstack.zarr.metadata.version2 import group_attributes
-from virtualstack.zarr.rewrite.plan import RewritePlan, plan_rewrite
-from virtualstack.zarr.rewrite.rewrite import Budget, refuse_absent, refuse_absent_parts
-from virtualstack.zarr.rewrite.rewrite import rewrite as rewrite_chunks
+from virtualstack.zarr.rewrite.plan import Abilities
+from virtualstack.zarr.rewrite.rewrite import Budget, fit, refuse_absent
 
 __all__ = ["Form", "FormOptions", "make_form", "make_group_document"]
 
@@ -117,7 +114,16 @@ def make_form(array: ManifestArray, options: FormOptions, /, *, path: str) -> Fo
     WriterError
         Icechunk cannot store the array.
     """
-    changed, grid = _expressible(repack(array.whole()), options)
+    inline_limit, budget, storage = options.inline_limit, options.rewrite, options.storage
+    changed = fit(array, _ICECHUNK, inline_limit=inline_limit, budget=budget, storage=storage)
+    grid = _regular(changed) or _rectilinear(changed)
+    if grid is None:
+        reason = _ICECHUNK.why_not_plain(changed)
+        raise WriterError(
+            f"variable '{array.name}' cannot be written to Icechunk: {reason}. Leave it out, or write a vstack",
+            variable=array.name,
+            feature=reason,
+        )
     manifest = grid.manifest
     n_absent = int(np.count_nonzero(manifest.entries["location"] == ABSENT))
     if options.absent == "raise":
@@ -141,82 +147,25 @@ def make_group_document(group: ManifestGroup, /, *, path: str) -> bytes:
 # -- chunk grids ----------------------------------------------------------------------------------------------
 
 
-def _expressible(array: ManifestArray, options: FormOptions) -> tuple[ManifestArray, _Grid]:
-    """Return an array that Icechunk can store, with its grid; as little as possible is changed.
-
-    The array is returned unchanged, with some chunks re-encoded, or with all values as one inline chunk.
-    """
-    grid = _regular(array)
-    if not isinstance(grid, str):
-        return array, grid
-    plan = plan_rewrite(array, takes=_takes, takes_holes=_takes_any_holes)
-    is_small = array.nbytes <= options.inline_limit and not array.in_memory().summary().n_absent
-    limit = options.rewrite.limit(plan.stored) if options.rewrite else 0
-    if not plan.cells.size:
-        return _changed(plan, limit, options)
-    if is_small and (options.rewrite is None or plan.nbytes > limit or array.nbytes <= plan.nbytes):
-        return _inlined(array, options.storage)
-    rectilinear = _rectilinear(array)
-    if rectilinear is not None:
-        return array, rectilinear
-    if options.rewrite is None:
-        refuse_absent_parts(plan)
-        raise _refused(array, plan, grid)
-    return _changed(plan, limit, options)
-
-
-def _changed(plan: RewritePlan, limit: int, options: FormOptions) -> tuple[ManifestArray, _Grid]:
-    array = repack(rewrite_chunks(plan, limit, options.storage))
-    grid = _regular(array)
-    if isinstance(grid, str):  # EMPTY and ABSENT cells may read as a value that no stored number unpacks to
-        raise _refused(plan.array, plan, grid)
-    return array, grid
-
-
-def _inlined(array: ManifestArray, storage: StorageLike) -> tuple[ManifestArray, _Grid]:
-    made = inlined(array, read_array(array, (), storage))
-    grid = _regular(made)
-    if isinstance(grid, str):
-        raise WriterError(
-            f"variable '{array.name}' cannot be written to Icechunk: {grid}. Leave it out, or write a vstack",
-            variable=array.name,
-            feature=grid,
-        )
-    return made, grid
-
-
-def _refused(array: ManifestArray, plan: RewritePlan, reason: str) -> WriterError:
-    return WriterError(
-        f"variable '{array.name}' cannot be written as references of Icechunk: {reason}. {plan} would have to be "
-        f"re-encoded and stored in the repository: {plan.remedy()}. Or write a vstack, which stores the variable "
-        "unchanged; or leave the variable out; or join only files that are stored alike. Values can be read with "
-        "vds.virtual.open()",
-        variable=array.name,
-        feature=reason,
-    )
-
-
-def _regular(array: ManifestArray) -> _Grid | str:
-    """Return the regular grid of an array if zarr can decode its stored chunks, otherwise the reason why not."""
+def _regular(array: ManifestArray) -> _Grid | None:
+    """Return the regular grid of an array if zarr can decode its stored chunks, otherwise ``None``."""
     plain = PlainArray.from_array(array)
     if isinstance(plain, str):
-        return plain
+        return None
     if plain.encoding is None:
         return _Grid(manifest=plain.manifest, chunks=plain.chunks, codecs=None)
     codecs = codec_documents(plain.encoding, plain.chunks, plain.order)
-    if codecs is None:
-        names = " + ".join(codec.name for codec in plain.encoding.codecs) or "no codec"
-        return f"zarr would not decode chunks of dtype '{plain.encoding.dtype}' with {names} to the same values"
-    return _Grid(manifest=plain.manifest, chunks=plain.chunks, codecs=codecs)
+    return None if codecs is None else _Grid(manifest=plain.manifest, chunks=plain.chunks, codecs=codecs)
 
 
-def _takes(encoding: ChunkEncoding, chunks: tuple[int, ...], order: tuple[int, ...] | None) -> bool:
-    return codec_documents(encoding, chunks, order) is not None
-
-
-def _takes_any_holes(array: ManifestArray) -> bool:
-    """Return true: in zarr v3 the fill value is not a missing value, so all chunks without bytes can be left out."""
-    return True
+def _why_not(
+    encoding: ChunkEncoding, chunks: tuple[int, ...], order: tuple[int, ...] | None, variable: str
+) -> str | None:
+    """Return why zarr v3 metadata cannot express an encoding, or ``None`` if they can."""
+    if codec_documents(encoding, chunks, order) is not None:
+        return None
+    names = " + ".join(codec.name for codec in encoding.codecs) or "no codec"
+    return f"zarr would not decode chunks of dtype '{encoding.dtype}' with {names} to the same values"
 
 
 def _rectilinear(array: ManifestArray) -> _Grid | None:
@@ -246,6 +195,16 @@ def _rectilinear(array: ManifestArray) -> _Grid | None:
         codecs=codecs[0],
         edges=tuple(_listed(x) for x in known),
     )
+
+
+_ICECHUNK = Abilities(
+    name="references of Icechunk",
+    why_not=_why_not,
+    takes_holes=lambda array, plain: True,  # in zarr v3 the fill value is not a missing value
+    takes_grid=lambda array: _rectilinear(array) is not None,
+    streams=False,
+)
+"""What Icechunk can express."""
 
 
 def _edges(

@@ -24,24 +24,21 @@ from virtualstack.manifests import (
     ChunkEncoding,
     ManifestArray,
     ManifestGroup,
-    PlainArray,
-    inlined,
     repack,
 )
 from virtualstack.manifests.counted import CountedManifest
 from virtualstack.progress import Show
-from virtualstack.reading import OnAbsent, check_absent, read_array
+from virtualstack.reading import OnAbsent, check_absent
 from virtualstack.storage import Bytes, LocalTarget, Storage, StorageLike, Target
 from virtualstack.storage.atomic import sync_folders
 from virtualstack.storage.permission import named_in
 from virtualstack.storage.signatures import without_signature
-from virtualstack.zarr.metadata.version2 import make_hierarchy, takes_holes, takes_holes_in
+from virtualstack.zarr.metadata.version2 import make_hierarchy, takes_holes
 from virtualstack.zarr.metadata.version2_codecs import codecs_to_zarr2, dtype_to_zarr2
-from virtualstack.zarr.rewrite.plan import RewritePlan, plan_rewrite
-from virtualstack.zarr.rewrite.rewrite import Budget, refuse_absent, refuse_absent_parts
-from virtualstack.zarr.rewrite.rewrite import rewrite as rewrite_chunks
+from virtualstack.zarr.rewrite.plan import Abilities, plan_rewrite
+from virtualstack.zarr.rewrite.rewrite import Budget, fit, is_inlined, refuse_absent
 
-__all__ = ["SUFFIXES", "how_taken", "write_kerchunk"]
+__all__ = ["KERCHUNK", "SUFFIXES", "how_taken", "write_kerchunk"]
 
 
 def _gzipped(parts: Iterable[Bytes]) -> Iterator[Bytes]:
@@ -142,7 +139,7 @@ def write_kerchunk(
     """
     check_absent(absent)
     budget = None if rewrite is None else Budget.from_option(rewrite)
-    group = group.map_arrays(lambda array: _expressible(array, inline_limit, budget, storage))
+    group = group.map_arrays(lambda x: fit(x, KERCHUNK, inline_limit=inline_limit, budget=budget, storage=storage))
     if absent == "raise":
         for path, node in group.walk():
             for name, array in node.arrays.items():
@@ -185,82 +182,9 @@ def write_kerchunk(
     return None
 
 
-def _expressible(array: ManifestArray, inline_limit: int, budget: Budget | None, storage: StorageLike) -> ManifestArray:
-    """Return a plain array; as little as possible is changed.
-
-    The array is returned unchanged, with some chunks re-encoded, or with all values as one inline chunk. A manifest
-    that is not in memory is read one part at a time, and as a whole only if it has to change.
-    """
-    seen = repack(array.counted())
-    if _is_expressible(seen):
-        return seen
-    array = repack(array.whole())
-    plan = plan_rewrite(array, takes=_takes, takes_holes=takes_holes)
-    limit = budget.limit(plan.stored) if budget else 0
-    is_small = _is_small(array, inline_limit)
-    if is_small and plan.cells.size and (budget is None or plan.nbytes > limit or array.nbytes <= plan.nbytes):
-        return _inlined(array, storage)
-    if plan.cells.size and budget is None:
-        refuse_absent_parts(plan)
-        raise _refused(array, plan)
-    try:
-        changed = repack(rewrite_chunks(plan, limit, storage))
-    except WriterError:
-        if not is_small:
-            raise
-        return _inlined(array, storage)
-    # EMPTY and ABSENT cells may read as a value that no stored number unpacks to; attributes cannot pack such values.
-    return _inlined(array, storage) if is_small and not _is_expressible(changed) else changed
-
-
 def _n_absent(array: ManifestArray) -> int:
     manifest = array.manifest
     return manifest.n_absent if isinstance(manifest, CountedManifest) else array.in_memory().summary().n_absent
-
-
-def _is_small(array: ManifestArray, inline_limit: int) -> bool:
-    return array.nbytes <= inline_limit and not array.in_memory().summary().n_absent
-
-
-def _inlined(array: ManifestArray, storage: StorageLike) -> ManifestArray:
-    return inlined(array, read_array(array, (), storage))
-
-
-def _refused(array: ManifestArray, plan: RewritePlan) -> WriterError:
-    plain = PlainArray.from_array(array)
-    reason = plain if isinstance(plain, str) else _obstacle(array, plain) or "kerchunk references have no form for it"
-    return WriterError(
-        f"variable '{array.name}' cannot be written as kerchunk references: {reason}. {plan} would have to be "
-        f"re-encoded and put into the references: {plan.remedy()}. Or write a vstack, which stores the variable "
-        "unchanged; or leave the variable out; or join only files that are stored alike. Values can be read with "
-        "vds.virtual.open()",
-        variable=array.name,
-        feature=reason,
-    )
-
-
-def _is_expressible(array: ManifestArray) -> bool:
-    plain = PlainArray.from_array(array)
-    return not isinstance(plain, str) and _obstacle(array, plain) is None
-
-
-def _obstacle(array: ManifestArray, plain: PlainArray) -> str | None:
-    """Return why kerchunk cannot express a plain array, or ``None`` if it can."""
-    if plain.encoding is not None:
-        reason = _why_not(plain.encoding, plain.chunks, plain.order, array.name or "")
-        if reason is not None:
-            return reason
-    if takes_holes_in(array, plain):
-        return None
-    return (
-        "its chunks without bytes must be written out, but no chunk in the encoding of the others decodes to "
-        "their fill value"
-    )
-
-
-def _takes(encoding: ChunkEncoding, chunks: tuple[int, ...], order: tuple[int, ...] | None) -> bool:
-    """Return whether zarr v2 metadata can express an encoding."""
-    return _why_not(encoding, chunks, order, "") is None
 
 
 def _why_not(encoding: ChunkEncoding, chunks: tuple[int, ...], order: tuple[int, ...] | None, name: str) -> str | None:
@@ -276,15 +200,25 @@ def _why_not(encoding: ChunkEncoding, chunks: tuple[int, ...], order: tuple[int,
     return "its text has no codec" if encoding.dtype.kind == "T" and not encoding.codecs else None
 
 
+KERCHUNK = Abilities(
+    name="kerchunk references",
+    why_not=_why_not,
+    takes_holes=takes_holes,
+    takes_grid=lambda array: False,
+    streams=True,
+)
+"""What kerchunk references can express, with metadata of zarr v2."""
+
+
 def how_taken(array: ManifestArray, /, *, inline_limit: int = 1 << 20) -> str:
     """Return in a few words what :func:`write_kerchunk` would do with an array; no values are read."""
     array = repack(array.whole())
-    if _is_expressible(array):
+    if KERCHUNK.why_not_plain(array) is None:
         return "as it is"
-    plan = plan_rewrite(array, takes=_takes, takes_holes=takes_holes)
+    plan = plan_rewrite(array, KERCHUNK)
     if not plan.cells.size:
         return "as it is"
-    if _is_small(array, inline_limit):
+    if is_inlined(array, inline_limit):
         return f"inline: {array.nbytes:,} bytes"
     if plan.n_absent:
         return f"no: {plan} would have to be re-encoded, and {plan.n_absent} of their parts are ABSENT"

@@ -39,7 +39,7 @@ from virtualstack.storage import ObjectStore, Storage, StorageLike
 from virtualstack.vstack.format.names import new_id, values_key
 from virtualstack.vstack.format.snapshot import Snapshot
 from virtualstack.vstack.save import Stored
-from virtualstack.zarr.rewrite.encode import encode_chunk
+from virtualstack.zarr.metadata.encode import encode_chunk
 
 __all__ = ["Patch", "overwrite", "write", "write_values"]
 

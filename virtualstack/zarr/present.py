@@ -19,9 +19,9 @@ from virtualstack.manifests import ABSENT, EMPTY, FIRST, INLINE, ChunkGrid, Chun
 from virtualstack.reading import OnAbsent, read_array
 from virtualstack.storage import Bytes, Source, Storage, WatchfulSource
 from virtualstack.zarr.documents import array_document, codec_documents, encode_chunk, why_refused
+from virtualstack.zarr.metadata.encode import can_encode
+from virtualstack.zarr.metadata.encode import encode_chunk as encode_as
 from virtualstack.zarr.metadata.version2 import describe_array
-from virtualstack.zarr.rewrite.encode import can_encode
-from virtualstack.zarr.rewrite.encode import encode_chunk as encode_as
 from virtualstack.zarr.uniform import UniformArray
 
 __all__ = ["Chunk", "Client", "KeptSources", "ZarrArray", "ZarrFormat", "present"]

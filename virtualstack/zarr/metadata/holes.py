@@ -3,25 +3,24 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from typing import Any
 
-import numcodecs
 import numpy as np
 
+from virtualstack.codecs.pipeline import CodecError
 from virtualstack.errors import ManifestError, WriterError
-from virtualstack.manifests import INLINE, CellBox, ChunkManifest, Fill, Manifest, PlainArray
+from virtualstack.manifests import INLINE, CellBox, ChunkEncoding, ChunkManifest, Fill, Manifest
 from virtualstack.manifests.cells import CellNumbers
 from virtualstack.manifests.manifest import DerivedManifest, Tables
-from virtualstack.zarr.metadata.version2_codecs import ENCODE_ERRORS, encode_zarr2
+from virtualstack.zarr.metadata.encode import MAX_FILL_BYTES, can_hold, encode_fill
 
 __all__ = ["FillBudget", "can_hold_fill", "check_budget", "choose_fill", "encode_fill_chunk", "inline_holes"]
 
 type FillBudget = int
 """Largest size in bytes of the fill chunks of one variable in the references."""
 
-_MAX_DECODED_BYTES = 1 << 28
 _SAMPLE_ELEMENTS = 4096  # elements that show whether a chunk of any length holds a value
 
 
@@ -94,15 +93,7 @@ def _exact(value: Any, dtype: np.dtype[Any]) -> Fill | None:
         return None
 
 
-def encode_fill_chunk(
-    plain: PlainArray,
-    stored: np.dtype[Any],
-    filters: Sequence[Mapping[str, Any]] | None,
-    compressor: Mapping[str, Any] | None,
-    /,
-    *,
-    variable: str,
-) -> bytes:
+def encode_fill_chunk(fill: Fill, encoding: ChunkEncoding, /, *, variable: str) -> bytes:
     """Return the stored bytes of a chunk full of the fill value, checked by decoding.
 
     Raises
@@ -110,48 +101,18 @@ def encode_fill_chunk(
     WriterError
         A codec cannot encode, or the chunk is larger than 256 MiB.
     """
-    size, value = math.prod(plain.chunks), plain.manifest.fill.value
-    configs = [dict(config) for config in (*(filters or ()), *([compressor] if compressor else ()))]
-    if size * stored.itemsize > _MAX_DECODED_BYTES:
-        raise _refuse(variable, f"one such chunk has {size * stored.itemsize} bytes, more than {_MAX_DECODED_BYTES}")
-    chunk = np.full(size, value, object if stored.kind == "T" else stored)
     try:
-        encoded = encode_zarr2(chunk, filters, compressor)
-        back: Any = encoded
-        for config in reversed(configs):
-            back = numcodecs.get_codec(dict(config)).decode(back)
-    except ENCODE_ERRORS as error:
-        names = " + ".join(config["id"] for config in configs)
-        raise _refuse(variable, f"the codecs '{names}' cannot encode such a chunk: {error}") from error
-    is_same = (
-        list(back) == list(chunk) if chunk.dtype == object else np.ascontiguousarray(back).tobytes() == chunk.tobytes()
-    )
-    if not is_same:
-        raise _refuse(
-            variable,
-            f"such a chunk does not decode to the fill value with the codecs {[config['id'] for config in configs]}",
-        )
-    return encoded
+        return encode_fill(fill, encoding)
+    except CodecError as error:
+        raise _refuse(variable, str(error)) from error
 
 
-def can_hold_fill(
-    plain: PlainArray,
-    stored: np.dtype[Any],
-    filters: Sequence[Mapping[str, Any]] | None,
-    compressor: Mapping[str, Any] | None,
-    /,
-) -> bool:
+def can_hold_fill(fill: Fill, encoding: ChunkEncoding, /) -> bool:
     """Return whether a chunk full of the fill value can be encoded, tried with a short chunk."""
-    size = math.prod(plain.chunks)
-    if size * stored.itemsize > _MAX_DECODED_BYTES:
+    if encoding.size * encoding.dtype.itemsize > MAX_FILL_BYTES:
         return False
-    try:
-        encode_fill_chunk(
-            replace(plain, chunks=(min(size, _SAMPLE_ELEMENTS),)), stored, filters, compressor, variable=""
-        )
-    except WriterError:
-        return False
-    return True
+    sample = min(encoding.size, _SAMPLE_ELEMENTS)
+    return can_hold(fill, ChunkEncoding.c_order(encoding.dtype, (sample,), encoding.codecs))
 
 
 @dataclass(frozen=True, slots=True)

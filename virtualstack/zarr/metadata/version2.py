@@ -6,11 +6,10 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
-import numpy as np
-
 from virtualstack.codecs.codec import Codec
 from virtualstack.errors import MalformedFileError, WriterError
 from virtualstack.manifests import (
+    ChunkEncoding,
     ChunkManifest,
     Fill,
     Manifest,
@@ -51,7 +50,6 @@ __all__ = [
     "make_hierarchy",
     "parse_zarr2",
     "takes_holes",
-    "takes_holes_in",
 ]
 
 _DIMENSIONS = "_ARRAY_DIMENSIONS"
@@ -139,23 +137,18 @@ def group_attributes(group: ManifestGroup, path: str, /) -> dict[str, Any]:
     return attributes
 
 
-def takes_holes(array: ManifestArray, /) -> bool:
+def takes_holes(array: ManifestArray, plain: PlainArray, /) -> bool:
     """Return whether chunks without bytes of a plain array can be left out or written; nothing is read."""
-    plain = PlainArray.from_array(array)
-    return isinstance(plain, str) or takes_holes_in(array, plain)
-
-
-def takes_holes_in(array: ManifestArray, plain: PlainArray, /) -> bool:
-    """Return the same as `takes_holes` for an array whose plain form is known."""
     if not plain.n_holes:
         return True
     try:
-        stored, filters, compressor = _stored_form(array, plain, "")
+        encoding = _encoding(array, plain.chunks, plain, "")
+        codecs_to_zarr2(encoding.codecs, variable="")
         raw = restore_cf(array.attributes, array.cf, variable="")
         _, is_written_out = choose_fill(plain.manifest.fill, raw, array.dtype, has_holes=True)
     except WriterError:  # another reason, which `make_hierarchy` reports
         return True
-    return not is_written_out or can_hold_fill(plain, stored, filters, compressor)
+    return not is_written_out or can_hold_fill(plain.manifest.fill, encoding)
 
 
 def _array(
@@ -169,15 +162,14 @@ def _array(
             variable=variable,
             feature=plain,
         )
-    stored, filters, compressor = _stored_form(array, plain, variable)
+    encoding = _encoding(array, plain.chunks, plain, variable)
     raw = restore_cf(array.attributes, array.cf, variable=variable)
     extra = keep_unwritable_attributes(raw, array.dtype)
     fill, is_written_out = choose_fill(plain.manifest.fill, raw, array.dtype, has_holes=plain.n_holes > 0)
-    form, order = (stored, filters, compressor), _order(plain, variable)
-    zarray, attributes = _documents(array, raw, variable, plain.chunks, form, order, fill)
+    zarray, attributes = _documents(array, raw, variable, plain.chunks, encoding, _order(plain, variable), fill)
     manifest = plain.manifest if isinstance(array.manifest, ChunkManifest) else array.manifest
     if is_written_out:
-        chunk = encode_fill_chunk(plain, stored, filters, compressor, variable=variable)
+        chunk = encode_fill_chunk(plain.manifest.fill, encoding, variable=variable)
         n_copies = 1 if shares_chunks else plain.n_holes
         check_budget(plain.n_holes, n_copies, len(chunk), fill_budget, variable=variable)
         manifest = inline_holes(manifest, chunk)
@@ -211,22 +203,15 @@ def describe_array(
         Zarr v2 cannot express the array.
     """
     _check_name(variable.rpartition("/")[2], variable)
-    if plain is not None:
-        form, order = _stored_form(array, plain, variable), _order(plain, variable)
-    else:
-        filters = [{"id": "vlen-utf8"}] if array.dtype.kind == "T" else None
-        form, order = (array.dtype.newbyteorder("<"), filters, None), "C"
+    encoding = _encoding(array, chunks, plain, variable)
+    order = "C" if plain is None else _order(plain, variable)
     raw = restore_cf(array.attributes, array.cf, variable=variable)
     own = array.manifest.tables.fill
     fill, _ = choose_fill(own, raw, array.dtype, has_holes=False)
     writes_fill = fill is not None and fill != own  # no chunk is ever missing then, so that the value has no other use
     if fill is None:
         fill, writes_fill = choose_fill(own, raw, array.dtype, has_holes=True)
-    return *_documents(array, raw, variable, chunks, form, order, fill), writes_fill
-
-
-type _Form = tuple[np.dtype[Any], list[dict[str, Any]] | None, dict[str, Any] | None]
-"""The dtype of stored chunks, their filters and compressor."""
+    return *_documents(array, raw, variable, chunks, encoding, order, fill), writes_fill
 
 
 def _documents(
@@ -234,13 +219,13 @@ def _documents(
     raw: dict[str, Any],
     variable: str,
     chunks: tuple[int, ...],
-    form: _Form,
+    encoding: ChunkEncoding,
     order: str,
     fill: Fill | None,
     /,
 ) -> tuple[dict[str, Any], dict[str, Any]]:
     """Return ``.zarray`` and ``.zattrs`` with the attributes ``raw``."""
-    stored, filters, compressor = form
+    filters, compressor = codecs_to_zarr2(encoding.codecs, variable=variable)
     if fill is not None:
         raw.pop("_FillValue", None)
     attributes = json_attributes(raw, variable=variable)
@@ -249,27 +234,27 @@ def _documents(
         "zarr_format": 2,
         "shape": list(array.shape),
         "chunks": list(chunks),
-        "dtype": dtype_to_zarr2(stored, variable=variable),
+        "dtype": dtype_to_zarr2(encoding.dtype, variable=variable),
         "order": order,
         "compressor": compressor,
         "filters": filters,
-        "fill_value": None if fill is None else fill_to_zarr2(fill, stored),
+        "fill_value": None if fill is None else fill_to_zarr2(fill, encoding.dtype),
         "dimension_separator": ".",
     }
     return zarray, attributes
 
 
-def _stored_form(array: ManifestArray, plain: PlainArray, variable: str) -> _Form:
-    """Return the dtype of stored chunks, their filters and compressor."""
-    stored = array.dtype if plain.encoding is None else plain.encoding.dtype
-    codecs = plain.encoding.codecs if plain.encoding else (Codec("vlen-utf8"),) if stored.kind == "T" else ()
-    if stored.kind == "T" and not codecs:
+def _encoding(array: ManifestArray, chunks: tuple[int, ...], plain: PlainArray | None, variable: str) -> ChunkEncoding:
+    """Return the encoding of stored chunks; without any, that of decoded ones."""
+    if plain is None or plain.encoding is None:
+        return ChunkEncoding.c_order(array.dtype, chunks, (Codec("vlen-utf8"),) if array.dtype.kind == "T" else ())
+    if plain.encoding.dtype.kind == "T" and not plain.encoding.codecs:
         raise WriterError(
             f"variable '{variable}' has strings, but no codec that makes bytes of them ('vlen-utf8')",
             variable=variable,
-            feature=str(stored),
+            feature=str(array.dtype),
         )
-    return stored, *codecs_to_zarr2(codecs, variable=variable)
+    return plain.encoding
 
 
 def _order(plain: PlainArray, variable: str) -> str:

@@ -18,7 +18,7 @@ from numpy.typing import NDArray
 from virtualstack.codecs.cf import CF
 from virtualstack.codecs.codec import Codec
 from virtualstack.codecs.equivalence import decoding_part
-from virtualstack.codecs.pipeline import CodecError, split_elementwise
+from virtualstack.codecs.pipeline import split_elementwise
 from virtualstack.manifests import (
     INLINE,
     ChunkEncoding,
@@ -26,25 +26,65 @@ from virtualstack.manifests import (
     ChunkManifest,
     Fill,
     ManifestArray,
+    PlainArray,
     repack,
 )
 from virtualstack.manifests.cells import distinct_rows
+from virtualstack.manifests.encoding import native
 from virtualstack.manifests.plain import longest_cells, match_axes
-from virtualstack.zarr.rewrite.encode import can_encode, encode_chunk
+from virtualstack.zarr.metadata.encode import can_encode, can_hold
 from virtualstack.zarr.rewrite.matching import count_overlaps, match_chunks
 from virtualstack.zarr.rewrite.split import split_uncompressed
 
-__all__ = ["RewritePlan", "Takes", "plan_anew", "plan_rewrite"]
+__all__ = ["Abilities", "RewritePlan", "plan_anew", "plan_rewrite"]
 
-type Takes = Callable[[ChunkEncoding, tuple[int, ...], tuple[int, ...] | None], bool]
-"""Function that returns whether a target supports an encoding.
 
-It gets the encoding, the chunk shape on array axes, and the storage order if it is not C. The encoding does not
-contain the codec that unpacks values by CF attributes: targets have attributes for it.
-"""
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Abilities:
+    """What one kind of references can express.
 
-type TakesHoles = Callable[[ManifestArray], bool]
-"""Function that returns whether a target can express the EMPTY and ABSENT chunks of an array with one encoding."""
+    Parameters
+    ----------
+    name
+        What messages call them, such as ``"kerchunk references"``.
+    why_not
+        Function that returns why the target cannot express an encoding, as half a sentence, or ``None``. It gets the
+        encoding without the codec that unpacks values by CF attributes, as targets have attributes for it; the chunk
+        shape on array axes; the storage order if it is not C; and the name of the variable.
+    takes_holes
+        Function that returns whether EMPTY and ABSENT chunks of a plain array can be expressed.
+    takes_grid
+        Function that returns whether an array that is not plain can be expressed as it is.
+    streams
+        If true, the target reads manifests one part at a time.
+    """
+
+    name: str
+    why_not: Callable[[ChunkEncoding, tuple[int, ...], tuple[int, ...] | None, str], str | None]
+    takes_holes: Callable[[ManifestArray, PlainArray], bool]
+    takes_grid: Callable[[ManifestArray], bool]
+    streams: bool
+
+    def takes(self, encoding: ChunkEncoding, chunks: tuple[int, ...], order: tuple[int, ...] | None, /) -> bool:
+        """Return whether the target can express an encoding."""
+        return self.why_not(encoding, chunks, order, "") is None
+
+    def why_not_plain(self, array: ManifestArray, /) -> str | None:
+        """Return why the target cannot express an array as a plain one, as half a sentence, or ``None`` if it can."""
+        plain = PlainArray.from_array(array)
+        if isinstance(plain, str):
+            return plain
+        if plain.encoding is not None:
+            reason = self.why_not(plain.encoding, plain.chunks, plain.order, array.name or "")
+            if reason is not None:
+                return reason
+        if self.takes_holes(array, plain):
+            return None
+        return (
+            "its chunks without bytes must be written out, but no chunk in the encoding of the others decodes to "
+            "their fill value"
+        )
+
 
 _MAX_CANDIDATES = 8
 _MAX_CELL_GROWTH = 64
@@ -66,8 +106,8 @@ class RewritePlan:
     ----------
     array
         Array that was planned.
-    takes
-        Function that returns whether the target supports an encoding.
+    target
+        What will hold the array.
     grid
         Regular grid of the target's chunks.
     chunks
@@ -94,7 +134,7 @@ class RewritePlan:
     """
 
     array: ManifestArray
-    takes: Takes
+    target: Abilities
     grid: ChunkGrid
     chunks: tuple[int, ...]
     order: tuple[int, ...] | None
@@ -149,7 +189,7 @@ class RewritePlan:
         if self.is_sure:
             return said
         said += ", if the packing or dtype of the other chunks can store their values"
-        anew = plan_anew(self.array, takes=self.takes)
+        anew = plan_anew(self.array, self.target)
         return said if anew is None else f"{said}, else rewrite='{anew.budget()}' to re-encode {anew}"
 
     def __str__(self) -> str:
@@ -160,7 +200,7 @@ class RewritePlan:
         )
 
 
-def plan_rewrite(array: ManifestArray, /, *, takes: Takes, takes_holes: TakesHoles) -> RewritePlan:
+def plan_rewrite(array: ManifestArray, target: Abilities, /) -> RewritePlan:
     """Find the cheapest form of an array: with its chunks unchanged, or with uncompressed chunks cut into smaller ones.
 
     Nothing is read; see :func:`_cheapest`.
@@ -169,20 +209,20 @@ def plan_rewrite(array: ManifestArray, /, *, takes: Takes, takes_holes: TakesHol
     ----------
     array
         Any virtual array; best after :func:`~virtualstack.manifests.repack`.
-    takes, takes_holes
-        Functions that return what the target can express.
+    target
+        What will hold the array.
     """
     array = _compact(array)
-    plan = _cheapest(array, takes, takes_holes)
+    plan = _cheapest(array, target)
     if len(plan.cells) and (split := split_uncompressed(array)) is not None:
-        plan = min(plan, _cheapest(_compact(split), takes, takes_holes), key=lambda x: x.n_elements)
+        plan = min(plan, _cheapest(_compact(split), target), key=lambda x: x.n_elements)
     return _estimated(plan)
 
 
-def plan_anew(array: ManifestArray, /, *, takes: Takes) -> RewritePlan | None:
+def plan_anew(array: ManifestArray, target: Abilities, /) -> RewritePlan | None:
     """Plan to encode all chunks as unpacked values; ``None`` if that is impossible."""
-    plan = _anew(_compact(array), takes)
-    if plan.n_absent or not takes(plan.encoding, plan.chunks, plan.order):
+    plan = _anew(_compact(array), target)
+    if plan.n_absent or not target.takes(plan.encoding, plan.chunks, plan.order):
         return None
     return _estimated(plan)
 
@@ -191,7 +231,7 @@ def _compact(array: ManifestArray) -> ManifestArray:
     return replace(array, manifest=array.in_memory().compact())
 
 
-def _cheapest(array: ManifestArray, takes: Takes, takes_holes: TakesHoles) -> RewritePlan:
+def _cheapest(array: ManifestArray, target: Abilities) -> RewritePlan:
     """Choose chunk shape, encoding and fill value so that the fewest elements are re-encoded.
 
     The existing chunk shapes and encodings are tried, the most frequent first. All chunks are encoded with zlib if a
@@ -217,7 +257,7 @@ def _cheapest(array: ManifestArray, takes: Takes, takes_holes: TakesHoles) -> Re
             continue
         plain = _without_packing(encoding)
         is_packed = plain is not encoding
-        if not (is_packed or _native(encoding.dtype) == array.dtype) or not takes(plain, chunks, order):
+        if not (is_packed or native(encoding.dtype) == array.dtype) or not target.takes(plain, chunks, order):
             continue
         encoding = encoding.with_strides(step if n > 1 else 0 for step, n in zip(encoding.strides, chunks, strict=True))
         compatible = np.array([_is_alike(x, encoding, chunks) for x in manifest.encodings], np.bool_)
@@ -225,20 +265,20 @@ def _cheapest(array: ManifestArray, takes: Takes, takes_holes: TakesHoles) -> Re
         if key in seen:
             continue
         seen.add(key)
-        plan = _plan(array, manifest, takes, encoding, chunks, order, compatible)
-        if (len(plan.cells) and not can_encode(plan.encoding)) or not _is_sound(plan, is_packed, takes_holes):
+        plan = _plan(array, target, encoding, chunks, order, compatible)
+        if (len(plan.cells) and not can_encode(plan.encoding)) or not _is_sound(plan, is_packed):
             continue
         if best is None or plan.n_elements < best.n_elements:
             best = plan
     if best is not None and best.n_elements <= math.prod(array.shape):
         return best
-    anew = _anew(array, takes)
-    if best is None or (anew.n_elements < best.n_elements and takes(anew.encoding, anew.chunks, None)):
+    anew = _anew(array, target)
+    if best is None or (anew.n_elements < best.n_elements and target.takes(anew.encoding, anew.chunks, None)):
         return anew
     return best
 
 
-def _is_sound(plan: RewritePlan, is_packed: bool, takes_holes: TakesHoles) -> bool:
+def _is_sound(plan: RewritePlan, is_packed: bool) -> bool:
     """Return whether the packing can become attributes, and chunks without bytes can be expressed.
 
     Chunks without bytes must read as the unpacked value of some number. Those shown by re-encoded chunks need a place
@@ -252,7 +292,10 @@ def _is_sound(plan: RewritePlan, is_packed: bool, takes_holes: TakesHoles) -> bo
     if not is_packed and not manifest.holes.any():
         return True
     made = repack(replace(plan.array, manifest=manifest, grid=plan.grid))
-    return all(x is _without_packing(x) for x in made.in_memory().encodings) and takes_holes(made)
+    if not all(x is _without_packing(x) for x in made.in_memory().encodings):
+        return False
+    plain = PlainArray.from_array(made)
+    return isinstance(plain, str) or plan.target.takes_holes(made, plain)
 
 
 def _fills_anew(plan: RewritePlan) -> list[Fill]:
@@ -266,14 +309,7 @@ def _fills_anew(plan: RewritePlan) -> list[Fill]:
 
 def _has_place(fill: Fill, encoding: ChunkEncoding) -> bool:
     """Return whether some stored number is cast, or unpacked, to a value."""
-    try:
-        encode_chunk(
-            np.full(1, fill.value, _native(encoding.dtype)),
-            ChunkEncoding.c_order(encoding.dtype, (1,), _steps(encoding)),
-        )
-    except CodecError:
-        return False
-    return True
+    return can_hold(fill, ChunkEncoding.c_order(encoding.dtype, (1,), _steps(encoding)))
 
 
 def _shown_anew(plan: RewritePlan) -> NDArray[np.bool_]:
@@ -282,10 +318,6 @@ def _shown_anew(plan: RewritePlan) -> NDArray[np.bool_]:
     is_anew.reshape(-1)[plan.cells] = True
     shown: NDArray[np.bool_] = count_overlaps(is_anew, plan.grid, plan.array.grid) > 0
     return shown
-
-
-def _native(dtype: np.dtype[Any]) -> np.dtype[Any]:
-    return dtype if dtype.kind == "T" else dtype.newbyteorder("=")
 
 
 def _without_packing(encoding: ChunkEncoding) -> ChunkEncoding:
@@ -323,13 +355,13 @@ def _is_alike(encoding: ChunkEncoding, main: ChunkEncoding, chunks: Sequence[int
 
 def _plan(
     array: ManifestArray,
-    manifest: ChunkManifest,
-    takes: Takes,
+    target: Abilities,
     encoding: ChunkEncoding,
     chunks: tuple[int, ...],
     order: tuple[int, ...] | None,
     compatible: NDArray[np.bool_],
 ) -> RewritePlan:
+    manifest = array.in_memory()
     fill = _main_fill(manifest)
     entries, is_anew, n_absent = match_chunks(manifest, array.grid, chunks, encoding, compatible, fill)
     kept = ChunkManifest(
@@ -341,7 +373,7 @@ def _plan(
     )
     return RewritePlan(
         array=array,
-        takes=takes,
+        target=target,
         grid=ChunkGrid.regular(array.shape, chunks),
         chunks=chunks,
         order=order,
@@ -353,9 +385,8 @@ def _plan(
     )
 
 
-def _anew(array: ManifestArray, takes: Takes) -> RewritePlan:
+def _anew(array: ManifestArray, target: Abilities) -> RewritePlan:
     """Encode all chunks, in the shape that most elements have, or in smaller ones if that shape is very large."""
-    manifest = array.in_memory()
     itemsize = max(array.dtype.itemsize, 1)
     chunks = [axis.usual_length() for axis in array.grid.axes]
     largest = max(_MAX_CHUNK_BYTES, math.prod(array.shape) * itemsize // _MAX_PARTS)
@@ -367,7 +398,7 @@ def _anew(array: ManifestArray, takes: Takes) -> RewritePlan:
         (Codec("vlen-utf8"),) if array.dtype.kind == "T" else (*codecs, Codec.from_config("numcodecs.zlib", level=1))
     )
     encoding = ChunkEncoding.c_order(array.dtype, chunks, codecs)
-    return _plan(array, manifest, takes, encoding, tuple(chunks), None, np.zeros(len(manifest.encodings), np.bool_))
+    return _plan(array, target, encoding, tuple(chunks), None, np.zeros(len(array.in_memory().encodings), np.bool_))
 
 
 # -- cost -----------------------------------------------------------------------------------------------------
@@ -404,7 +435,7 @@ def _estimated(plan: RewritePlan) -> RewritePlan:
         now += int(np.sum(sizes, where=shown & ~is_known)) * front.stored.itemsize
         return math.ceil(max(kept, now / n_shown * plan.encoding.size if n_shown else 0.0) * len(plan.cells))
 
-    has_dtype = [_native(x.stored) == _native(front.stored) for x in fronts]
+    has_dtype = [native(x.stored) == native(front.stored) for x in fronts]
     codecs = decoding_part(front.codecs)
     has_codecs = [same and decoding_part(x.codecs) == codecs for same, x in zip(has_dtype, fronts, strict=True)]
     nbytes = expected(has_dtype)

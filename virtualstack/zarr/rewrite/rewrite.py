@@ -10,15 +10,15 @@ import numpy as np
 
 from virtualstack.codecs.pipeline import CodecError
 from virtualstack.errors import WriterError
-from virtualstack.manifests import INLINE, ManifestArray
+from virtualstack.manifests import INLINE, ManifestArray, inlined, repack
 from virtualstack.printable import counted
 from virtualstack.reading import read_array
 from virtualstack.sizes import byte_count
 from virtualstack.storage import Storage, StorageLike
-from virtualstack.zarr.rewrite.encode import encode_chunk
-from virtualstack.zarr.rewrite.plan import RewritePlan, plan_anew
+from virtualstack.zarr.metadata.encode import encode_chunk
+from virtualstack.zarr.rewrite.plan import Abilities, RewritePlan, plan_anew, plan_rewrite
 
-__all__ = ["Budget", "refuse_absent", "refuse_absent_parts", "rewrite"]
+__all__ = ["Budget", "fit", "is_inlined", "refuse_absent", "rewrite"]
 
 _MAX_THREADS = 8
 _MAX_DECODED_BYTES = 1 << 30
@@ -79,6 +79,72 @@ class Budget:
         return math.floor((self.fraction or 0) * stored * (1 + 1e-9)) if self.nbytes is None else self.nbytes
 
 
+def fit(
+    array: ManifestArray,
+    target: Abilities,
+    /,
+    *,
+    inline_limit: int,
+    budget: Budget | None,
+    storage: StorageLike,
+) -> ManifestArray:
+    """Return an array that a target can express; as little as possible is changed.
+
+    The array is returned unchanged, with some chunks re-encoded within the budget, or with all values as one inline
+    chunk. A manifest that is not in memory is read one part at a time, if the target can do that, and as a whole only
+    if it has to change. The writer refuses chunks without bytes that the target cannot express in any form.
+
+    Raises
+    ------
+    WriterError
+        More must be re-encoded than the budget allows, or a chunk cannot be encoded.
+    """
+    seen = repack(array.counted() if target.streams else array.whole())
+    reason = target.why_not_plain(seen)
+    if reason is None:
+        return seen
+    array = repack(array.whole()) if target.streams else seen
+    plan = plan_rewrite(array, target)
+    limit = budget.limit(plan.stored) if budget else 0
+    is_small = is_inlined(array, inline_limit)
+    if plan.cells.size:
+        if is_small and (budget is None or plan.nbytes > limit or array.nbytes <= plan.nbytes):
+            return _with_values(array, storage)
+        if target.takes_grid(array):
+            return array
+        if budget is None:
+            _refuse_absent_parts(plan)
+            raise _refused(plan, reason)
+    try:
+        changed = repack(rewrite(plan, limit, storage))
+    except WriterError:
+        if not is_small:
+            raise
+        return _with_values(array, storage)
+    # EMPTY and ABSENT cells may read as a value that no stored number unpacks to; attributes cannot pack such values.
+    return _with_values(array, storage) if is_small and target.why_not_plain(changed) is not None else changed
+
+
+def is_inlined(array: ManifestArray, inline_limit: int, /) -> bool:
+    """Return whether all values of an array may be stored in a target instead of its chunks."""
+    return array.nbytes <= inline_limit and not array.in_memory().summary().n_absent
+
+
+def _with_values(array: ManifestArray, storage: StorageLike) -> ManifestArray:
+    return inlined(array, read_array(array, (), storage))
+
+
+def _refused(plan: RewritePlan, reason: str) -> WriterError:
+    name = plan.array.name or ""
+    return WriterError(
+        f"variable '{name}' cannot be written as {plan.target.name}: {reason}. {plan} would have to be re-encoded and "
+        f"stored with the references: {plan.remedy()}. Or write a vstack, which stores the variable unchanged; or "
+        "leave the variable out; or join only files that are stored alike. Values can be read with vds.virtual.open()",
+        variable=name,
+        feature=reason,
+    )
+
+
 def rewrite(plan: RewritePlan, limit: int, storage: StorageLike = None, /) -> ManifestArray:
     """Carry out a plan: chunks that a target cannot take become INLINE; each is read, encoded and checked.
 
@@ -106,14 +172,14 @@ def rewrite(plan: RewritePlan, limit: int, storage: StorageLike = None, /) -> Ma
     StorageError
         Values cannot be read.
     """
-    refuse_absent_parts(plan)
+    _refuse_absent_parts(plan)
     if plan.nbytes > limit:
         raise _over_budget(plan, plan.nbytes, plan.remedy(), limit)
     try:
         return _carried_out(plan, limit, Storage.from_option(storage))
     except CodecError as error:
         remedy, name = "", plan.array.name or ""
-        anew = plan_anew(plan.array, takes=plan.takes)
+        anew = plan_anew(plan.array, plan.target)
         if anew is not None and anew.encoding != plan.encoding:
             if anew.nbytes <= limit:
                 return rewrite(anew, limit, storage)
@@ -126,7 +192,7 @@ def rewrite(plan: RewritePlan, limit: int, storage: StorageLike = None, /) -> Ma
         ) from error
 
 
-def refuse_absent_parts(plan: RewritePlan, /) -> None:
+def _refuse_absent_parts(plan: RewritePlan, /) -> None:
     """Raise an error if re-encoded chunks would show ABSENT chunks.
 
     Raises

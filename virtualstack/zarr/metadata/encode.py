@@ -10,10 +10,13 @@ from virtualstack.codecs.cf import Packing, parse_packing
 from virtualstack.codecs.cf_times import datetime_scale
 from virtualstack.codecs.codec import Codec
 from virtualstack.codecs.pipeline import CodecError, Elementwise, decode, split_elementwise
-from virtualstack.manifests import ChunkEncoding
+from virtualstack.manifests import ChunkEncoding, Fill
+from virtualstack.manifests.encoding import native
 from virtualstack.zarr.metadata.version2_codecs import ENCODE_ERRORS, codecs_to_zarr2, encode_zarr2
 
-__all__ = ["can_encode", "encode_chunk"]
+__all__ = ["MAX_FILL_BYTES", "can_encode", "can_hold", "encode_chunk", "encode_fill"]
+
+MAX_FILL_BYTES = 1 << 28
 
 _NANOSECONDS = {
     "days": 86_400_000_000_000,
@@ -60,6 +63,29 @@ def can_encode(encoding: ChunkEncoding, /) -> bool:
         front = split_elementwise(encoding.codecs, encoding.dtype)
         _encoded(np.zeros(1, front.stored), front)
     except ENCODE_ERRORS:
+        return False
+    return True
+
+
+def encode_fill(fill: Fill, encoding: ChunkEncoding, /) -> bytes:
+    """Return bytes of a chunk full of one value, as :func:`encode_chunk` does.
+
+    Raises
+    ------
+    CodecError
+        The chunk cannot be encoded, or is larger than 256 MiB.
+    """
+    nbytes = encoding.size * encoding.dtype.itemsize
+    if nbytes > MAX_FILL_BYTES:
+        raise CodecError(f"one such chunk has {nbytes} bytes, more than {MAX_FILL_BYTES}")
+    return encode_chunk(np.full(encoding.size, fill.value, native(encoding.dtype)), encoding)
+
+
+def can_hold(fill: Fill, encoding: ChunkEncoding, /) -> bool:
+    """Return whether a chunk full of one value can be encoded."""
+    try:
+        encode_fill(fill, encoding)
+    except CodecError:
         return False
     return True
 
