@@ -281,6 +281,14 @@ class ChunkGrid:
         """True if every axis is regular."""
         return all(axis.is_regular for axis in self.axes)
 
+    def box(self, cell: Iterable[int], /) -> tuple[slice, ...]:
+        """Return the elements of a cell.
+
+        >>> ChunkGrid.regular((10, 3), (4, 3)).box((2, 0))
+        (slice(8, 10, None), slice(0, 3, None))
+        """
+        return tuple(axis.span(i) for i, axis in zip(cell, self.axes, strict=True))
+
     def replace(self, axis: int, new: ChunkAxis, /) -> ChunkGrid:
         """Return the grid with one axis replaced."""
         return ChunkGrid((*self.axes[:axis], new, *self.axes[axis + 1 :]))

@@ -76,7 +76,7 @@ class _Chunk:
 
     def box(self) -> tuple[slice, ...]:
         """Return the elements of the cell in the array."""
-        return tuple(axis.span(i) for axis, i in zip(self.array.grid.axes, self.cell, strict=True))
+        return self.array.grid.box(self.cell)
 
     def result(self, status: _Status, reason: str = "") -> SampledChunk:
         """Return the result of a comparison."""

@@ -39,7 +39,7 @@ from virtualstack.storage import ObjectStore, Storage, StorageLike
 from virtualstack.vstack.format.names import new_id, values_key
 from virtualstack.vstack.format.snapshot import Snapshot
 from virtualstack.vstack.save import Stored
-from virtualstack.zarr.metadata.encode import encode_chunk
+from virtualstack.zarr.metadata.encode import encode_cell
 
 __all__ = ["Patch", "overwrite", "write", "write_values"]
 
@@ -219,7 +219,7 @@ def _encoded(
         encoding = plain.encoding
         try:
             return [encoding] * len(cells), list(
-                map_in_threads(lambda cell: encode_chunk(_as_stored(cell, plain), encoding), cells)
+                map_in_threads(lambda cell: encode_cell(cell, plain.chunks, plain.order, encoding), cells)
             )
         except CodecError:  # a codec has no encoder, or is lossy
             pass
@@ -245,14 +245,6 @@ def _compressed(cells: Sequence[NDArray[Any]]) -> tuple[list[ChunkEncoding], lis
         return bytes(Zstd(_ZSTD_LEVEL, checksum=True).encode(raw))
 
     return [encodings[cell.shape] for cell in cells], map_in_threads(compress, cells)
-
-
-def _as_stored(cell: NDArray[Any], plain: PlainArray) -> NDArray[Any]:
-    """Return a cell with the axes of a stored chunk, padded beyond the array's end with its last values."""
-    beyond = [(0, n - found) for n, found in zip(plain.chunks, cell.shape, strict=True)]
-    if any(n for _, n in beyond):
-        cell = np.pad(cell, beyond, mode="edge")
-    return cell if plain.order is None else cell.transpose(plain.order)
 
 
 def _stored(

@@ -19,8 +19,7 @@ from virtualstack.manifests import ABSENT, EMPTY, FIRST, INLINE, ChunkGrid, Chun
 from virtualstack.reading import OnAbsent, read_array
 from virtualstack.storage import Bytes, Source, Storage, WatchfulSource
 from virtualstack.zarr.documents import array_document, codec_documents, encode_chunk, why_refused
-from virtualstack.zarr.metadata.encode import can_encode
-from virtualstack.zarr.metadata.encode import encode_chunk as encode_as
+from virtualstack.zarr.metadata.encode import can_encode, encode_cell, filled_up
 from virtualstack.zarr.metadata.version2 import describe_array
 from virtualstack.zarr.uniform import UniformArray
 
@@ -249,13 +248,11 @@ class ZarrArray:
         StorageError
             Values cannot be read or decoded.
         """
-        values = self.uniform.read(cell, storage, absent=self.client.absent)
         if self.plain is None or self.plain.encoding is None:
-            return encode_chunk(values)
-        if self.plain.order is not None:
-            values = values.transpose(self.plain.order)
+            return encode_chunk(self.uniform.read(cell, storage, absent=self.client.absent))
+        values = read_array(self.array, self.uniform.grid.box(cell), storage, absent=self.client.absent)
         try:
-            return encode_as(values, self.plain.encoding)
+            return encode_cell(values, self.plain.chunks, self.plain.order, self.plain.encoding)
         except CodecError as error:
             raise StorageError(
                 f"chunk {cell} of variable '{self.path}' cannot be encoded again: {error}",
@@ -285,8 +282,7 @@ class ZarrArray:
         return sum(map(self._cell_bytes, cells)) + self.chunk_nbytes
 
     def _cell_bytes(self, cell: tuple[int, ...]) -> int:
-        spans = (axis.span(i) for i, axis in zip(cell, self.array.grid.axes, strict=True))
-        return math.prod(map(_length, spans)) * self.array.dtype.itemsize
+        return math.prod(map(_length, self.array.grid.box(cell))) * self.array.dtype.itemsize
 
     def read_cell(self, cell: tuple[int, ...], storage: Storage, /) -> Bytes:
         """Read the values of one cell of the array, as their bytes.
@@ -296,26 +292,25 @@ class ZarrArray:
         StorageError
             Values cannot be read or decoded.
         """
-        spans = tuple(axis.span(i) for i, axis in zip(cell, self.array.grid.axes, strict=True))
-        return read_array(self.array, spans, storage, absent=self.client.absent).tobytes()
+        return read_array(self.array, self.array.grid.box(cell), storage, absent=self.client.absent).tobytes()
 
     def assemble(self, cell: tuple[int, ...], parts: Mapping[tuple[int, ...], Bytes], /) -> bytes:
         """Return the bytes of a chunk from those of the cells of the array that it shows."""
-        spans = [grid.span(i) for i, grid in zip(cell, self.uniform.grid.axes, strict=True)]
+        spans = self.uniform.grid.box(cell)
         values = np.empty([_length(span) for span in spans], self.array.dtype)
         for at, data in parts.items():
-            own = [axis.span(i) for i, axis in zip(at, self.array.grid.axes, strict=True)]
+            own = self.array.grid.box(at)
             part = np.frombuffer(data, self.array.dtype).reshape([_length(span) for span in own])
             shared = [(max(a.start, b.start), min(a.stop, b.stop)) for a, b in zip(spans, own, strict=True)]
             into = tuple(slice(low - a.start, high - a.start) for (low, high), a in zip(shared, spans, strict=True))
             values[into] = part[
                 tuple(slice(low - b.start, high - b.start) for (low, high), b in zip(shared, own, strict=True))
             ]
-        return encode_chunk(self.uniform.filled_up(values))
+        return encode_chunk(filled_up(values, self.uniform.chunks))
 
     def _met(self, cell: tuple[int, ...]) -> list[range]:
         """Return the cells of the array that a chunk shows, along each axis."""
-        spans = (grid.span(i) for i, grid in zip(cell, self.uniform.grid.axes, strict=True))
+        spans = self.uniform.grid.box(cell)
         return [axis.cover(x.start, x.stop) for axis, x in zip(self.array.grid.axes, spans, strict=True)]
 
     def _has_values(self, cell: tuple[int, ...]) -> bool:

@@ -13,11 +13,11 @@ from numpy.typing import NDArray
 from virtualstack.manifests import EMPTY, ChunkGrid, ManifestArray
 from virtualstack.reading import OnAbsent, read_array
 from virtualstack.storage import StorageLike
-from virtualstack.zarr.rewrite.matching import count_overlaps
+from virtualstack.zarr.metadata.encode import filled_up
 
-__all__ = ["UniformArray"]
+__all__ = ["MAX_CHUNK_BYTES", "UniformArray", "count_overlaps", "split_chunks"]
 
-_MAX_CHUNK_BYTES = 64 << 20
+MAX_CHUNK_BYTES = 64 << 20
 """Approximate largest size of a decoded chunk in bytes; larger chunks are split."""
 
 
@@ -46,16 +46,12 @@ class UniformArray:
         ``chosen`` has other lengths by dimension; chunks of more than 64 MiB are split in any case.
         """
         names = array.dimension_names or (None,) * array.ndim
+        lengths = ((chosen or {}).get(str(name)) for name in names)
         chunks = [
-            axis.usual_length()
-            if (length := (chosen or {}).get(str(name))) is None
-            else max(min(length, axis.length), 1)
-            for name, axis in zip(names, array.grid.axes, strict=True)
+            axis.usual_length() if length is None else max(min(length, axis.length), 1)
+            for length, axis in zip(lengths, array.grid.axes, strict=True)
         ]
-        for i, n in enumerate(chunks):
-            nbytes = math.prod(chunks) * max(array.dtype.itemsize, 1)
-            if nbytes > _MAX_CHUNK_BYTES:
-                chunks[i] = -(-n // min(-(-nbytes // _MAX_CHUNK_BYTES), n))
+        chunks = split_chunks(chunks, array.dtype, MAX_CHUNK_BYTES)
         return cls(array, ChunkGrid.regular(array.shape, chunks), tuple(chunks))
 
     def present(self, *, absent: OnAbsent) -> NDArray[np.bool_]:
@@ -67,14 +63,14 @@ class UniformArray:
         return np.asarray(count_overlaps(~(is_hole & is_own), self.array.grid, self.grid) > 0)
 
     def read(self, cell: Sequence[int], storage: StorageLike = None, /, *, absent: OnAbsent = "fill") -> NDArray[Any]:
-        """Read one whole chunk; the part past the array's end is the fill value.
+        """Read one whole chunk; past the array's end it repeats the last values.
 
         Raises
         ------
         StorageError
             Values cannot be read; see :func:`~virtualstack.reading.read_array`.
         """
-        return self.filled_up(read_array(self.array, self._key(cell), storage, absent=absent))
+        return filled_up(read_array(self.array, self.grid.box(cell), storage, absent=absent), self.chunks)
 
     def read_each(self, cells: Iterable[Sequence[int]], storage: StorageLike = None, /) -> Iterator[NDArray[Any]]:
         """Read chunks sequentially, as :meth:`read` does; cells that several consecutive chunks share are read once.
@@ -84,7 +80,7 @@ class UniformArray:
         there: tuple[slice, ...] | None = None
         values: NDArray[Any] | None = None
         for cell in cells:
-            key = self._key(cell)
+            key = self.grid.box(cell)
             axes = self.array.grid.axes
             met = [axis.cover(side.start, side.stop) for axis, side in zip(axes, key, strict=True)]
             wanted = tuple(axis.span(cells.start, cells.stop) for axis, cells in zip(axes, met, strict=True))
@@ -92,16 +88,30 @@ class UniformArray:
                 values = None  # before others take memory
                 there, values = wanted, read_array(self.array, wanted, storage)
             own: Any = (slice(a.start - b.start, a.stop - b.start) for a, b in zip(key, wanted, strict=True))
-            yield self.filled_up(values[(*own, ...)])
+            yield filled_up(values[(*own, ...)], self.chunks)
 
-    def _key(self, cell: Sequence[int]) -> tuple[slice, ...]:
-        return tuple(axis.span(i) for i, axis in zip(cell, self.grid.axes, strict=True))
 
-    def filled_up(self, values: NDArray[Any], /) -> NDArray[Any]:
-        """Return a whole chunk with the values, and the fill value past the end of the array."""
-        if values.shape == self.chunks:
-            return values
-        whole = np.empty(self.chunks, self.array.dtype)
-        whole[...] = self.array.manifest.read(tuple(slice(0, 0) for _ in values.shape)).fill.value
-        whole[tuple(slice(0, n) for n in values.shape)] = values
-        return whole
+def split_chunks(chunks: Sequence[int], dtype: np.dtype[Any], most: int, /) -> list[int]:
+    """Return chunks of at most about ``most`` bytes, by splitting the first axes.
+
+    >>> split_chunks([100, 10], np.dtype("f8"), 800)
+    [10, 10]
+    """
+    chunks = list(chunks)
+    for i, n in enumerate(chunks):
+        nbytes = math.prod(chunks) * max(dtype.itemsize, 1)
+        if nbytes > most:
+            chunks[i] = -(-n // min(-(-nbytes // most), n))
+    return chunks
+
+
+def count_overlaps(marked: NDArray[np.bool_], grid: ChunkGrid, other: ChunkGrid, /) -> NDArray[np.int64]:
+    """Count the marked cells of one grid that each cell of another grid over the same elements overlaps."""
+    found = np.asarray(marked, np.int64)
+    for i, (axis, cells) in enumerate(zip(grid.axes, other.axes, strict=True)):
+        lines = cells.lines()
+        low, high = axis.find(lines[:-1]), axis.find(lines[1:] - 1) + 1
+        before = np.zeros((*found.shape[:i], 1, *found.shape[i + 1 :]), np.int64)
+        total = np.concatenate([before, found.cumsum(i)], i)
+        found = total.take(high, i) - total.take(low, i)
+    return found

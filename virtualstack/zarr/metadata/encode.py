@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+from typing import Any
+
 import numpy as np
 from numpy.typing import NDArray
 
@@ -14,7 +17,7 @@ from virtualstack.manifests import ChunkEncoding, Fill
 from virtualstack.manifests.encoding import native
 from virtualstack.zarr.metadata.version2_codecs import ENCODE_ERRORS, codecs_to_zarr2, encode_zarr2
 
-__all__ = ["MAX_FILL_BYTES", "can_encode", "can_hold", "encode_chunk", "encode_fill"]
+__all__ = ["MAX_FILL_BYTES", "can_encode", "can_hold", "encode_cell", "encode_chunk", "encode_fill", "filled_up"]
 
 MAX_FILL_BYTES = 1 << 28
 
@@ -55,6 +58,37 @@ def encode_chunk(values: NDArray[np.generic], encoding: ChunkEncoding, /) -> byt
     if not _are_same(values, back):
         raise CodecError(f"values cannot be stored as {_names(encoding)}: other values would be read back")
     return raw
+
+
+def encode_cell(
+    values: NDArray[np.generic], chunks: Sequence[int], order: tuple[int, ...] | None, encoding: ChunkEncoding, /
+) -> bytes:
+    """Return the bytes of a chunk as :func:`encode_chunk` does, from its elements on the axes of the array.
+
+    Parameters
+    ----------
+    values
+        Values of the chunk; less than a whole chunk at the end of the array.
+    chunks
+        Shape of a whole chunk on the axes of the array.
+    order
+        Order of axes in a stored chunk, or ``None`` for C order.
+    encoding
+        Encoding of the chunk.
+
+    Raises
+    ------
+    CodecError
+        The values cannot be encoded.
+    """
+    values = filled_up(values, chunks)
+    return encode_chunk(values if order is None else values.transpose(order), encoding)
+
+
+def filled_up(values: NDArray[Any], chunks: Sequence[int], /) -> NDArray[Any]:
+    """Return a whole chunk; past the end of the array it repeats the last values, which every encoding can hold."""
+    beyond = [(0, n - found) for n, found in zip(chunks, values.shape, strict=True)]
+    return np.pad(values, beyond, mode="edge") if any(n for _, n in beyond) else values
 
 
 def can_encode(encoding: ChunkEncoding, /) -> bool:

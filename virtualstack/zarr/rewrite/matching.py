@@ -10,8 +10,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from virtualstack.manifests import ABSENT, ENTRY, INLINE, ChunkAxis, ChunkEncoding, ChunkGrid, ChunkManifest
+from virtualstack.zarr.uniform import count_overlaps
 
-__all__ = ["count_overlaps", "match_chunks"]
+__all__ = ["match_chunks"]
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -150,15 +151,3 @@ def _expected_starts(axes: Sequence[_AxisMatch], encoding: ChunkEncoding) -> NDA
     for i, axis in enumerate(axes):
         expected = expected + (axis.offset * encoding.strides[i]).reshape((-1,) + (1,) * (len(axes) - i - 1))
     return expected
-
-
-def count_overlaps(marked: NDArray[np.bool_], grid: ChunkGrid, other: ChunkGrid, /) -> NDArray[np.int64]:
-    """Count the marked cells of one grid that each cell of another grid over the same elements overlaps."""
-    found = np.asarray(marked, np.int64)
-    for i, (axis, cells) in enumerate(zip(grid.axes, other.axes, strict=True)):
-        lines = cells.lines()
-        low, high = axis.find(lines[:-1]), axis.find(lines[1:] - 1) + 1
-        before = np.zeros((*found.shape[:i], 1, *found.shape[i + 1 :]), np.int64)
-        total = np.concatenate([before, found.cumsum(i)], i)
-        found = total.take(high, i) - total.take(low, i)
-    return found

@@ -33,8 +33,9 @@ from virtualstack.manifests.cells import distinct_rows
 from virtualstack.manifests.encoding import native
 from virtualstack.manifests.plain import longest_cells, match_axes
 from virtualstack.zarr.metadata.encode import can_encode, can_hold
-from virtualstack.zarr.rewrite.matching import count_overlaps, match_chunks
+from virtualstack.zarr.rewrite.matching import match_chunks
 from virtualstack.zarr.rewrite.split import split_uncompressed
+from virtualstack.zarr.uniform import MAX_CHUNK_BYTES, count_overlaps, split_chunks
 
 __all__ = ["Abilities", "RewritePlan", "plan_anew", "plan_rewrite"]
 
@@ -89,7 +90,6 @@ class Abilities:
 _MAX_CANDIDATES = 8
 _MAX_CELL_GROWTH = 64
 """Largest number of target chunks, as a multiple of the array's cells: one tiny chunk must not set the shape of all."""
-_MAX_CHUNK_BYTES = 64 << 20
 _MAX_PARTS = 1 << 20
 """Largest number of parts of very large chunks: a few bytes can declare more than fit in memory."""
 _MARGIN_RATIO, _MARGIN_BYTES = 1.1, 64
@@ -388,11 +388,8 @@ def _plan(
 def _anew(array: ManifestArray, target: Abilities) -> RewritePlan:
     """Encode all chunks, in the shape that most elements have, or in smaller ones if that shape is very large."""
     itemsize = max(array.dtype.itemsize, 1)
-    chunks = [axis.usual_length() for axis in array.grid.axes]
-    largest = max(_MAX_CHUNK_BYTES, math.prod(array.shape) * itemsize // _MAX_PARTS)
-    for i, n in enumerate(chunks):
-        if (nbytes := math.prod(chunks) * itemsize) > largest:
-            chunks[i] = -(-n // min(-(-nbytes // largest), n))
+    largest = max(MAX_CHUNK_BYTES, math.prod(array.shape) * itemsize // _MAX_PARTS)
+    chunks = split_chunks([axis.usual_length() for axis in array.grid.axes], array.dtype, largest)
     codecs = (Codec.from_config("numcodecs.shuffle", elementsize=itemsize),) if itemsize > 1 else ()
     codecs = (
         (Codec("vlen-utf8"),) if array.dtype.kind == "T" else (*codecs, Codec.from_config("numcodecs.zlib", level=1))

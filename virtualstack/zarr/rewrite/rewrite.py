@@ -15,7 +15,7 @@ from virtualstack.printable import counted
 from virtualstack.reading import read_array
 from virtualstack.sizes import byte_count
 from virtualstack.storage import Storage, StorageLike
-from virtualstack.zarr.metadata.encode import encode_chunk
+from virtualstack.zarr.metadata.encode import encode_cell
 from virtualstack.zarr.rewrite.plan import Abilities, RewritePlan, plan_anew, plan_rewrite
 
 __all__ = ["Budget", "fit", "is_inlined", "refuse_absent", "rewrite"]
@@ -241,19 +241,10 @@ def _carried_out(plan: RewritePlan, limit: int, storage: Storage) -> ManifestArr
 
 
 def _encoded(plan: RewritePlan, cell: int, storage: Storage) -> bytes:
-    """Read the values of one chunk and encode them; the part past the array's end repeats its last values."""
+    """Read the values of one chunk and encode them."""
     index = np.unravel_index(cell, plan.grid.shape) if plan.grid.shape else ()
-    key = tuple(
-        slice(int(i) * n, min((int(i) + 1) * n, length))
-        for i, n, length in zip(index, plan.chunks, plan.array.shape, strict=True)
-    )
-    values = read_array(plan.array, key, storage)
-    beyond = [(0, n - found) for n, found in zip(plan.chunks, values.shape, strict=True)]
-    if any(n for _, n in beyond):
-        values = np.pad(values, beyond, mode="edge")
-    if plan.order is not None:
-        values = values.transpose(plan.order)
-    return encode_chunk(values, plan.encoding)
+    values = read_array(plan.array, plan.grid.box(map(int, index)), storage)
+    return encode_cell(values, plan.chunks, plan.order, plan.encoding)
 
 
 def _over_budget(plan: RewritePlan, nbytes: int, remedy: str, limit: int) -> WriterError:
