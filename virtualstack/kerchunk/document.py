@@ -6,7 +6,6 @@ import base64
 import inspect
 import json
 from collections.abc import Callable, Iterator, Mapping
-from itertools import compress
 from typing import Any
 
 import numpy as np
@@ -85,23 +84,8 @@ def reference_texts(
 
 def reference_dict(hierarchy: Zarr2Hierarchy, /, *, url: UrlMap = str) -> dict[str, Any]:
     """Return references as a dict, as ``fsspec`` and ``xr.open_dataset(..., engine="kerchunk")`` accept it."""
-    refs: dict[str, Any] = {key: _text(value) for key, value in hierarchy.metadata.items()}
-    for path, manifest in hierarchy.manifests.items():
-        url_column = UrlColumn(url)
-        for cells, part in _blocks(manifest):
-            keys = pc.binary_join_element_wise(f"{path}/", _keys(cells, manifest.shape), "").to_pylist()
-            is_inline = part.entries["location"] == INLINE
-            entries = part.entries[~is_inline]
-            spans = zip(
-                url_column(part).take(pa.array(entries["location"] - FIRST)).to_pylist(),
-                entries["offset"].tolist(),
-                entries["length"].tolist(),
-                strict=True,
-            )
-            refs.update(zip(compress(keys, (~is_inline).tolist()), map(list, spans), strict=True))
-            texts = _inline_texts(part, part.entries[is_inline]).to_pylist()
-            refs.update(zip(compress(keys, is_inline.tolist()), texts, strict=True))
-    return {"version": 1, "refs": refs}
+    found: dict[str, Any] = json.loads(reference_json(hierarchy, url=url))
+    return found
 
 
 def _text(value: Mapping[str, Any]) -> str:

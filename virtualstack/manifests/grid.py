@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 
 from virtualstack.errors import ManifestError
 
-__all__ = ["MAX_AXIS_LENGTH", "ChunkAxis", "ChunkGrid", "cell_of_key", "union"]
+__all__ = ["MAX_AXIS_LENGTH", "ChunkAxis", "ChunkGrid", "cell_of_key", "parse_cell", "union"]
 
 MAX_AXIS_LENGTH = (1 << 63) - 1
 """Largest number of elements along an axis: the largest index that numpy can count."""
@@ -316,6 +316,17 @@ def union(*lines: NDArray[np.integer[Any]]) -> NDArray[np.int64]:
     return merged[is_new]
 
 
+_MAX_DIGITS = 19  # of a number of chunks that can be counted
+
+
+def parse_cell(parts: Sequence[str], /) -> tuple[int, ...] | None:
+    """Read the numbers of one chunk key; ``None`` if they are not numbers as zarr writes them."""
+    if not all(part.isascii() and part.isdigit() and len(part) <= _MAX_DIGITS for part in parts):
+        return None
+    numbers = tuple(map(int, parts))
+    return numbers if [*map(str, numbers)] == [*parts] else None
+
+
 def cell_of_key(key: str, shape: tuple[int, ...], separator: str, /) -> tuple[int, ...]:
     """Return the index that a key such as ``"0.1"`` names in a grid of a shape.
 
@@ -326,9 +337,7 @@ def cell_of_key(key: str, shape: tuple[int, ...], separator: str, /) -> tuple[in
     """
     if not shape and key in ("", "0"):
         return ()
-    parts = key.split(separator)
-    if len(parts) == len(shape) and all(part.isascii() and part.isdigit() for part in parts):
-        cell = tuple(int(part) for part in parts)
-        if all(i < n for i, n in zip(cell, shape, strict=True)):
-            return cell
+    cell = parse_cell(key.split(separator))
+    if cell is not None and len(cell) == len(shape) and all(i < n for i, n in zip(cell, shape, strict=True)):
+        return cell
     raise ManifestError(f"chunk key '{key}' is not an index of a grid of shape {shape}")

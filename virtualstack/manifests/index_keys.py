@@ -22,6 +22,7 @@ from virtualstack.manifests.chunk_manifest import ChunkManifest
 from virtualstack.manifests.grid import ChunkAxis, ChunkGrid
 from virtualstack.manifests.indexing import (
     Chunks,
+    begin_at,
     check_cells,
     cut,
     drop_axis,
@@ -159,18 +160,14 @@ def take_points(chunks: Chunks, index: Sequence[NDArray[np.int64]], /) -> Chunks
     k, shape, rest = len(index), index[0].shape, grid.axes[len(index) :]
     check_cells(ChunkGrid((ChunkAxis.regular(math.prod(grid.shape[:k]), 1), *rest)), 0, math.prod(shape))
     cells = tuple(axis.find(at) for axis, at in zip(grid.axes, index, strict=False))
-    entries, holes = manifest.entries[cells], manifest.holes[cells]
-    starts = np.zeros(entries.shape, np.int64) if manifest.starts is None else manifest.starts[cells]
-    manifest = replace(manifest, entries=entries, starts=starts).drop_unused_encodings()
-    if manifest.encodings:
-        row = np.where(holes, 0, manifest.entries["encoding"])
-        for i, (axis, at) in enumerate(zip(grid.axes, index, strict=False)):
-            strides = np.array([x.strides[i] for x in manifest.encodings], np.int64)[row]
-            first = (at - axis.starts(cells[i])).reshape(shape + (1,) * len(rest))
-            starts = starts + np.where(holes, 0, first * strides)
+    starts = None if manifest.starts is None else manifest.starts[cells]
+    manifest = replace(manifest, entries=manifest.entries[cells], starts=starts).drop_unused_encodings()
+    for i, (axis, at) in enumerate(zip(grid.axes, index, strict=False)):
+        first = at - axis.starts(cells[i])
+        if first.any():
+            manifest = begin_at(manifest, i, first.reshape(shape + (1,) * len(rest)))
     encodings = tuple(x.with_strides((*(0 for _ in shape), *x.strides[k:])) for x in manifest.encodings)
-    manifest = replace(manifest, starts=starts if starts.any() else None, encodings=encodings)
-    return Chunks(manifest, ChunkGrid((*(ChunkAxis.regular(n, 1) for n in shape), *rest)))
+    return Chunks(replace(manifest, encodings=encodings), ChunkGrid((*(ChunkAxis.regular(n, 1) for n in shape), *rest)))
 
 
 type _Item = int | slice | NDArray[np.int64] | None

@@ -7,8 +7,8 @@ from typing import Any
 
 from virtualstack.errors import UnsupportedFeatureError
 from virtualstack.manifests import ManifestArray, ManifestGroup, ManifestNode
+from virtualstack.manifests.grid import parse_cell
 from virtualstack.zarr.documents import group_document
-from virtualstack.zarr.metadata.chunk_keys import parse_cell
 from virtualstack.zarr.present import Client, ZarrArray, ZarrFormat, present
 
 __all__ = ["ZarrKeys"]

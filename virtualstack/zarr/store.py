@@ -15,11 +15,11 @@ from zarr.core.buffer import Buffer, BufferPrototype
 from virtualstack.cache import ByteCache
 from virtualstack.errors import UnsupportedFeatureError
 from virtualstack.manifests import ManifestArray, ManifestGroup
+from virtualstack.manifests.grid import parse_cell
 from virtualstack.reading import OnAbsent, check_absent
 from virtualstack.storage import Bytes, Storage, StorageLike
 from virtualstack.zarr.documents import attributes_document, group_document, why_refused
 from virtualstack.zarr.keys import ZarrKeys
-from virtualstack.zarr.metadata.chunk_keys import parse_cell
 from virtualstack.zarr.present import Client, KeptSources, ZarrArray
 
 __all__ = ["ManifestStore"]

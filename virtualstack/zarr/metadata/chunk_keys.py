@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-
 import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
@@ -12,17 +10,7 @@ from numpy.typing import NDArray
 from virtualstack.errors import MalformedFileError
 from virtualstack.zarr.metadata.array import ArrayMetadata
 
-__all__ = ["cells_of_keys", "parse_cell", "whole_numbers"]
-
-_MAX_DIGITS = 19  # of a number of chunks that can be counted
-
-
-def parse_cell(parts: Sequence[str], /) -> tuple[int, ...] | None:
-    """Read the numbers of one chunk key; ``None`` if they are not numbers as zarr writes them."""
-    if not all(part.isascii() and part.isdigit() and len(part) <= _MAX_DIGITS for part in parts):
-        return None
-    numbers = tuple(map(int, parts))
-    return numbers if [*map(str, numbers)] == [*parts] else None
+__all__ = ["cells_of_keys", "whole_numbers"]
 
 
 def whole_numbers(
