@@ -70,8 +70,8 @@ def test_scalar_and_empty_arrays():
     """A scalar's key is 0; an array without elements has none."""
     scalar = referenced(3, 4, (), "i4", location="file:///a").manifest
     none = ChunkManifest.empty((0, 3), Fill.zero("i4"))
-    made = Zarr2Hierarchy(metadata={}, manifests={"s": scalar, "n": none})
-    assert reference_dict(made)["refs"] == {"s/0": ["file:///a", 3, 4]}
+    made = Zarr2Hierarchy(metadata={"k": {}}, manifests={"s": scalar, "n": none})
+    assert reference_dict(made)["refs"] == {"k": "{}", "s/0": ["file:///a", 3, 4]}
     assert json.loads(reference_json(Zarr2Hierarchy(metadata={"k": {}}, manifests={"s": scalar}))) == {
         "version": 1,
         "refs": {"k": "{}", "s/0": ["file:///a", 3, 4]},
