@@ -54,7 +54,7 @@ def check_reach(
     """
     if not manifest.encodings:
         return
-    row = np.where(manifest.holes, 0, manifest.entries["encoding"])
+    row = manifest.encoding_rows
     low = np.zeros(manifest.shape, np.int64) if manifest.starts is None else manifest.starts.copy()
     high = low.copy()
     for i, n in enumerate(lengths):

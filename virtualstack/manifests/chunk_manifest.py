@@ -261,6 +261,11 @@ class ChunkManifest:
         """URL of the first source, to name in messages; ``None`` if there are no sources."""
         return self.locations[0].url if self.locations else None
 
+    @property
+    def encoding_rows(self) -> NDArray[np.uint32]:
+        """Row of the encoding of each chunk; 0 for cells without bytes, whose row is one of fills."""
+        return np.where(self.holes, np.uint32(0), self.entries["encoding"])
+
     @cached_property
     def holes(self) -> NDArray[np.bool_]:
         """True for EMPTY and ABSENT cells; has the shape of the grid."""

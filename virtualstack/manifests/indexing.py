@@ -214,7 +214,7 @@ def begin_at(manifest: ChunkManifest, axis: int, first: NDArray[np.int64], /) ->
     if not manifest.encodings:
         return manifest
     strides = np.array([x.strides[axis] for x in manifest.encodings], np.int64)
-    moved = np.where(manifest.holes, 0, first * strides[np.where(manifest.holes, 0, manifest.entries["encoding"])])
+    moved = np.where(manifest.holes, 0, first * strides[manifest.encoding_rows])
     return replace(manifest, starts=moved if manifest.starts is None else manifest.starts + moved)
 
 

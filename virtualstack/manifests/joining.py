@@ -321,7 +321,7 @@ def _without_known_values(left: ChunkManifest, right: ChunkManifest) -> tuple[Ch
         return left, right
     known = ~left.holes & ~right.holes
     for manifest in (left, right):
-        known &= tells[np.where(manifest.holes, 0, manifest.entries["encoding"])]
+        known &= tells[manifest.encoding_rows]
     changed = []
     for manifest in (left, right):
         entries = manifest.entries.copy()
@@ -356,8 +356,7 @@ def _same_decoding(left: ChunkManifest, right: ChunkManifest, grid: ChunkGrid) -
     """Return whether chunks have equal encodings; strides count only on axes where a cell is longer than 1."""
     if not left.encodings or bool(left.holes.all()):
         return True
-    i = np.where(left.holes, 0, left.entries["encoding"])
-    j = np.where(left.holes, 0, right.entries["encoding"])
+    i, j = left.encoding_rows, right.encoding_rows
     if bool((i == j).all()):
         return True
     parts: dict[Any, int] = {}

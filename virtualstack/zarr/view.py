@@ -58,6 +58,7 @@ def make_view(
     *,
     previous: ManifestGroup | None = None,
     was_loaded: Callable[[ManifestArray], bool] | None = None,
+    existing: Set[str] = frozenset(),
     storage: StorageLike = None,
 ) -> Iterator[tuple[str, bytes | None]]:
     """Yield keys and bytes of a zarr hierarchy that shows a group.
@@ -80,6 +81,8 @@ def make_view(
         default, no view exists.
     was_loaded
         Function that returns whether an array of that group has chunks in the existing view; by default ``is_loaded``.
+    existing
+        Keys of views that may exist in part. What they hold is not known: all of it is written again or deleted.
     storage
         Storage that opens the sources of loaded arrays that are not INLINE.
 
@@ -89,15 +92,16 @@ def make_view(
         A loaded array cannot be read.
     """
     new, old = _View(group, is_loaded), _View(previous or ManifestGroup(), was_loaded or is_loaded)
-    there = dict(old.documents) if previous is not None else {}
-    chunks, wanted = old.chunk_keys(), new.chunk_keys()
+    there: dict[str, bytes | None] = {key: None for key in existing if key.endswith("zarr.json")}
+    chunks, wanted = old.chunk_keys() | (existing - there.keys()), new.chunk_keys()
+    there |= old.documents if previous is not None else {}
     for key in in_the_way(there.keys() | chunks, new.documents.keys() | wanted):
         there.pop(key, None)
         chunks.discard(key)
         yield key, None
     for path, array in new.loaded.items():
         before = old.loaded.get(path)
-        n_kept = 0 if before is None else _rows_kept(array.array, before.array, storage)
+        n_kept = None if before is None else _rows_kept(array.array, before.array, storage)
         if n_kept is None and f"{path}/zarr.json" in there:
             del there[f"{path}/zarr.json"]
             yield f"{path}/zarr.json", None

@@ -26,7 +26,7 @@ from virtualstack.vstack.format.history import (
 from virtualstack.vstack.format.names import HINT, snapshot_key
 from virtualstack.vstack.format.snapshot import ArrayNode, Snapshot
 from virtualstack.warning import warn
-from virtualstack.zarr.view import array_at, find_folders, in_the_way, is_inline, make_view
+from virtualstack.zarr.view import find_folders, is_inline, make_view
 
 __all__ = ["follow", "write_view"]
 
@@ -124,18 +124,9 @@ def _keys(store: OpenStore, number: int) -> set[str]:
 
 
 def _write_all(store: OpenStore, there: set[str], made: Snapshot, data: bytes) -> None:
-    """Write a whole view, and delete the remains of other views; other files are not touched.
-
-    Metadata of arrays whose chunks are written are deleted first, so that no reader decodes the chunks by old metadata.
-    """
+    """Write a whole view, and delete the remains of other views; other files are not touched."""
     objects, group = store.objects, store.group(made)
-    found = list(make_view(group, _loaded_in(group), storage=objects.storage))
-    keys = {key for key, _ in found}
-    chunks = [array_at(key) for key in keys if not key.endswith("zarr.json")]
-    hidden = {f"{path}/zarr.json" for path in chunks} & there
-    gone = [*sorted(hidden), *in_the_way(there, keys)]
-    before, behind = ([(key, None) for key in each] for each in (gone, sorted(there - keys - set(gone))))
-    _put(objects, [*before, *found, *behind])
+    _put(objects, make_view(group, _loaded_in(group), existing=there, storage=objects.storage))
     objects.target.put(HINT, hint(made.number, data))
 
 

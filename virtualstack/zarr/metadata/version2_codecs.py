@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import base64
 import binascii
-import math
 from collections.abc import Mapping, Sequence
 from typing import Any
 
 import numcodecs
 import numpy as np
+from numpy.lib.recfunctions import repack_fields
 from numpy.typing import NDArray
 
 from virtualstack.codecs.codec import Codec
@@ -164,11 +164,7 @@ def _from_zarr2(config: object, where: str, chunks: tuple[int, ...]) -> Codec:
         ) from error
 
 
-_NON_FINITE = {"NaN": math.nan, "Infinity": math.inf, "-Infinity": -math.inf}
-_ITEMSIZES = {"f": (2, 4, 8), "c": (8, 16)}
-
-
-def dtype_to_zarr2(dtype: np.dtype[Any], /, *, variable: str) -> str | list[Any]:
+def dtype_to_zarr2(dtype: np.dtype[Any], /, *, variable: str) -> Any:
     """Return a dtype as zarr v2 writes it; a structured dtype becomes a list of fields.
 
     >>> dtype_to_zarr2(np.dtype([("a", ">f4"), ("b", "S2")]), variable="t")
@@ -179,26 +175,23 @@ def dtype_to_zarr2(dtype: np.dtype[Any], /, *, variable: str) -> str | list[Any]
     WriterError
         zarr v2 metadata has no form for it.
     """
-    if dtype.kind == "T":
-        return "|O"
-    if dtype.names is not None:
-        if dtype != np.dtype([(name, dtype[name]) for name in dtype.names]):
-            raise _no_dtype(dtype, variable, "a structured dtype with gaps between its fields, or with titles")
-        return [[name, dtype_to_zarr2(dtype[name], variable=variable)] for name in dtype.names]
-    if dtype.subdtype is not None:
-        raise _no_dtype(dtype, variable, "a structured dtype with an array in a field")
-    if dtype.kind == "O" or dtype.itemsize not in _ITEMSIZES.get(dtype.kind, (dtype.itemsize,)):
-        raise _no_dtype(dtype, variable, "a dtype")
-    return dtype.str
+    try:
+        if dtype.names is not None and repack_fields(dtype, recurse=True) != dtype:
+            raise ValueError("it has gaps between its fields")
+        return _of_zarr(dtype).to_json(zarr_format=2)["name"]
+    except ValueError as error:
+        raise WriterError(
+            f"variable '{variable}' has a dtype that zarr v2 metadata cannot express: {dtype} ({error}); leave the "
+            "variable out, or load its values with loadable_variables=[...]",
+            variable=variable,
+            feature=str(dtype),
+        ) from error
 
 
-def _no_dtype(dtype: np.dtype[Any], variable: str, what: str) -> WriterError:
-    return WriterError(
-        f"variable '{variable}' has {what} that zarr v2 metadata cannot express: {dtype}; leave the variable out, or "
-        "load its values with loadable_variables=[...]",
-        variable=variable,
-        feature=str(dtype),
-    )
+def _of_zarr(dtype: np.dtype[Any]) -> Any:
+    from zarr.dtype import parse_dtype  # now, since most who read have no use for zarr
+
+    return parse_dtype(dtype, zarr_format=2)
 
 
 def dtype_from_zarr2(value: object, codecs: tuple[Codec, ...], /, *, where: str) -> np.dtype[Any]:
@@ -254,28 +247,7 @@ def fill_to_zarr2(fill: Fill, stored: np.dtype[Any], /) -> Any:
     >>> fill_to_zarr2(Fill.from_value(np.nan, "f4"), np.dtype(">f4"))
     'NaN'
     """
-    value = fill.value
-    match fill.dtype.kind:
-        case "T" | "U":
-            return str(value)
-        case "S":
-            return base64.b64encode(bytes(value)).decode()
-        case "V":
-            raw = np.frombuffer(fill.raw, fill.dtype).astype(stored).tobytes() if fill.dtype.names else fill.raw
-            return base64.b64encode(raw).decode()
-        case "f":
-            return _float(float(value))
-        case "c":
-            return [_float(float(value.real)), _float(float(value.imag))]
-        case "M" | "m":
-            return int(value.view("i8"))
-    return value.item()
-
-
-def _float(value: float) -> float | str:
-    if math.isfinite(value):
-        return value
-    return "NaN" if math.isnan(value) else "Infinity" if value > 0 else "-Infinity"
+    return _of_zarr(stored).to_json_scalar(fill.value, zarr_format=2)
 
 
 def fill_from_zarr2(value: Any, stored: np.dtype[Any], /, *, where: str) -> Fill:
@@ -303,46 +275,18 @@ def _fill(value: Any, stored: np.dtype[Any]) -> Fill:
         value = str(value)  # as zarr does: "" would mask true empty strings
     if value is None or (value == 0 and stored.kind in "SUTV" and not isinstance(value, str)):
         return Fill.zero(stored)
-    match stored.kind:
-        case "T" | "U":
-            if not isinstance(value, str):
-                raise TypeError("expected text")
-            return Fill.from_value(value, stored)
-        case "S":
-            return Fill.from_value(
-                np.frombuffer(base64.b64decode(value, validate=True).ljust(stored.itemsize, b"\0"), stored)[0], stored
-            )
-        case "V":
-            raw = base64.b64decode(value, validate=True)
-            if len(raw) != stored.itemsize:
-                raise ValueError(f"expected {counted(stored.itemsize, 'byte')}, not {len(raw)}")
-            if stored.names is None:
-                return Fill(stored, raw)
-            native = Fill.zero(stored).dtype
-            return Fill(native, np.frombuffer(raw, stored).astype(native).tobytes())
-        case "c":
-            if isinstance(value, list):
-                real, imag = (_number(part) for part in value)
-                return Fill.from_value(complex(real, imag), stored)
-            return Fill.from_value(_number(value), stored)
-        case "f":
-            return Fill.from_value(_number(value), stored)
-        case "M" | "m":
-            return Fill.from_value(
-                np.array(
-                    "NaT" if value == "NaT" else int(value), "i8" if value != "NaT" else stored.newbyteorder("=")
-                ).view(stored.newbyteorder("="))[()],
-                stored,
-            )
-    number = _number(value)
-    if number != int(number):
-        raise ValueError("expected a whole number")
-    return Fill.from_value(int(number) if stored.kind != "b" else bool(number), stored)
-
-
-def _number(value: Any) -> float | int:
-    if isinstance(value, str):
-        return _NON_FINITE[value] if value in _NON_FINITE else float(value)
-    if isinstance(value, (bool, int, float)):
-        return value
-    raise TypeError("expected a number")
+    if stored.kind in "SV":
+        raw = base64.b64decode(value, validate=True)
+        if stored.kind == "S":
+            return Fill.from_value(np.frombuffer(raw.ljust(stored.itemsize, b"\0"), stored)[0], stored)
+        if len(raw) != stored.itemsize:
+            raise ValueError(f"expected {counted(stored.itemsize, 'byte')}, not {len(raw)}")
+        native = Fill.zero(stored).dtype
+        return Fill(native, raw if stored.names is None else np.frombuffer(raw, stored).astype(native).tobytes())
+    if stored.kind == "c" and not isinstance(value, list):
+        value = [value, 0]
+    try:
+        kind = _of_zarr(stored)
+    except ValueError:  # numpy has the dtype, and zarr has none for it
+        return Fill.from_value(float(value) if stored.kind == "f" else value, stored)
+    return Fill.from_value(kind.from_json_scalar(value, zarr_format=2), stored)
