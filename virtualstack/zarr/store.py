@@ -31,10 +31,10 @@ _CACHE_BYTES = 128 << 20
 class ManifestStore(Store):
     """A read-only zarr v3 store of the raw values of a group.
 
-    Chunks of plain arrays are served in stored form, with their codecs in the metadata. All other arrays (several
-    codecs, cut chunks, other lengths) are served decoded, as one array of equal chunks; decoded chunks are kept in a
-    cache. EMPTY chunks, which were never written, have no key, as in zarr. In references that were opened lazily, every
-    chunk has a key. The store works in any thread and event loop, and can be pickled.
+    Chunks of arrays with one encoding and equal chunks are served in stored form, with their codecs in the metadata; a
+    chunk that a slice cuts is encoded again. All other arrays are served decoded, as one array of equal chunks. Chunks
+    that are made are kept in a cache. EMPTY chunks, which were never written, have no key, as in zarr. Of references
+    that were opened lazily, all keys are listed. The store works in any thread and event loop, and can be pickled.
 
     Arrays with a dtype that zarr does not have are in `refused` and are not listed; opening one raises an error.
 
