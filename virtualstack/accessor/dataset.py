@@ -6,17 +6,18 @@ import os
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import replace
 from importlib.util import find_spec
-from typing import TYPE_CHECKING, Any, Literal
+from typing import TYPE_CHECKING, Any, Literal, Unpack
 
 import xarray as xr
 
 from virtualstack.accessor.facts import AccessorFacts, checked_letters, without_refusals
 from virtualstack.accessor.targets import Targets
+from virtualstack.api.values import ValueOptions, with_value_options
 from virtualstack.printable import counted, first_names
 
 if TYPE_CHECKING:
     from virtualstack.manifests import ManifestGroup
-    from virtualstack.storage import Stale, StorageLike
+    from virtualstack.storage import StorageLike
 
 __all__ = ["VirtualAccessor", "require_dask"]
 
@@ -48,28 +49,8 @@ class VirtualAccessor(Targets, AccessorFacts):
 
     # -- values -----------------------------------------------------------------------------------------------
 
-    def open(
-        self,
-        *,
-        chunks: Any = None,
-        storage: StorageLike = None,
-        absent: Literal["fill", "raise"] = "fill",
-        stale: Stale | None = None,
-        task_bytes: int | str = "64 MiB",
-        drop_variables: str | Iterable[str] | None = None,
-        decode_cf: bool | None = None,
-        mask_and_scale: bool | Mapping[str, bool] | None = None,
-        decode_times: bool | xr.coders.CFDatetimeCoder | Mapping[str, bool | xr.coders.CFDatetimeCoder] | None = None,
-        decode_timedelta: bool | xr.coders.CFTimedeltaCoder | Mapping[str, Any] | None = None,
-        use_cftime: bool | Mapping[str, bool] | None = None,
-        concat_characters: bool | Mapping[str, bool] | None = None,
-        decode_coords: bool | Literal["coordinates", "all"] | None = None,
-        create_default_indexes: bool = True,
-        cache: bool | None = None,
-        inline_array: bool = False,
-        chunked_array_type: str | None = None,
-        from_array_kwargs: dict[str, Any] | None = None,
-    ) -> xr.Dataset:
+    @with_value_options
+    def open(self, *, chunks: Any = None, storage: StorageLike = None, **options: Unpack[ValueOptions]) -> xr.Dataset:
         """Return an ordinary lazy dataset with values, decoded as ``xr.open_dataset`` decodes the source.
 
         No chunk is read until values are used. Variables that were opened with ``unpack=True`` are always decoded.
@@ -142,28 +123,8 @@ class VirtualAccessor(Targets, AccessorFacts):
 
         require_dask(chunks)
         group: Any = without_refusals(to_group(self._dataset))
-        return xr.open_dataset(
-            group,
-            engine=OpenedGroupEntrypoint,
-            chunks=chunks,
-            storage=storage,
-            absent=absent,
-            stale=stale,
-            task_bytes=task_bytes,
-            drop_variables=drop_variables,
-            decode_cf=decode_cf,
-            mask_and_scale=mask_and_scale,
-            decode_times=decode_times,
-            decode_timedelta=decode_timedelta,
-            use_cftime=use_cftime,
-            concat_characters=concat_characters,
-            decode_coords=decode_coords,
-            create_default_indexes=create_default_indexes,
-            cache=cache,
-            inline_array=inline_array,
-            chunked_array_type=chunked_array_type,
-            from_array_kwargs=from_array_kwargs,
-        )
+        engine: Any = OpenedGroupEntrypoint
+        return xr.open_dataset(group, engine=engine, chunks=chunks, storage=storage, **options)
 
     def load(self, names: str | Iterable[str], /, *, storage: StorageLike = None) -> xr.Dataset:
         """Return the dataset with some virtual variables loaded and decoded.

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable
 from dataclasses import dataclass
-from typing import Any, ClassVar, Literal
+from typing import Any, ClassVar, Unpack
 
 import xarray as xr
 
 from virtualstack.api.one import open_virtual_dataset, open_virtual_datatree
+from virtualstack.api.values import ValueOptions, with_value_options
 from virtualstack.formats.base import ReadOptions, Unsupported
 from virtualstack.manifests import ManifestGroup
 from virtualstack.printable import printable
@@ -78,27 +79,9 @@ class StoredSnapshot:
         first = f"<snapshot {snapshot.number} of '{self.url}', {format_time(snapshot.time)}>"
         return printable("\n".join([first, *named[:_MAX_SHOWN_VARIABLES], *more]))
 
+    @with_value_options
     def open_dataset(
-        self,
-        *,
-        group: str | None = None,
-        chunks: Any = None,
-        absent: Literal["fill", "raise"] = "fill",
-        stale: Stale | None = None,
-        task_bytes: int | str = "64 MiB",
-        drop_variables: str | Iterable[str] | None = None,
-        decode_cf: bool | None = None,
-        mask_and_scale: bool | Mapping[str, bool] | None = None,
-        decode_times: bool | xr.coders.CFDatetimeCoder | Mapping[str, bool | xr.coders.CFDatetimeCoder] | None = None,
-        decode_timedelta: bool | xr.coders.CFTimedeltaCoder | Mapping[str, Any] | None = None,
-        use_cftime: bool | Mapping[str, bool] | None = None,
-        concat_characters: bool | Mapping[str, bool] | None = None,
-        decode_coords: bool | Literal["coordinates", "all"] | None = None,
-        create_default_indexes: bool = True,
-        cache: bool | None = None,
-        inline_array: bool = False,
-        chunked_array_type: str | None = None,
-        from_array_kwargs: dict[str, Any] | None = None,
+        self, *, group: str | None = None, chunks: Any = None, **options: Unpack[ValueOptions]
     ) -> xr.Dataset:
         """Open the snapshot as a lazy dataset with values. No chunk is read until values are used.
 
@@ -165,50 +148,11 @@ class StoredSnapshot:
         >>> repo.open_dataset()["rain"].values
         array([1., 2.])
         """
-        return xr.open_dataset(
-            self.url,
-            group=group,
-            chunks=chunks,
-            absent=absent,
-            stale=stale,
-            task_bytes=task_bytes,
-            drop_variables=drop_variables,
-            decode_cf=decode_cf,
-            mask_and_scale=mask_and_scale,
-            decode_times=decode_times,
-            decode_timedelta=decode_timedelta,
-            use_cftime=use_cftime,
-            concat_characters=concat_characters,
-            decode_coords=decode_coords,
-            create_default_indexes=create_default_indexes,
-            cache=cache,
-            inline_array=inline_array,
-            chunked_array_type=chunked_array_type,
-            from_array_kwargs=from_array_kwargs,
-            **self._reached,
-        )
+        return xr.open_dataset(self.url, group=group, chunks=chunks, **self._reached, **options)
 
+    @with_value_options
     def open_datatree(
-        self,
-        *,
-        group: str | None = None,
-        chunks: Any = None,
-        absent: Literal["fill", "raise"] = "fill",
-        stale: Stale | None = None,
-        task_bytes: int | str = "64 MiB",
-        drop_variables: str | Iterable[str] | None = None,
-        decode_cf: bool | None = None,
-        mask_and_scale: bool | Mapping[str, bool] | None = None,
-        decode_times: bool | xr.coders.CFDatetimeCoder | Mapping[str, bool | xr.coders.CFDatetimeCoder] | None = None,
-        decode_timedelta: bool | xr.coders.CFTimedeltaCoder | Mapping[str, Any] | None = None,
-        use_cftime: bool | Mapping[str, bool] | None = None,
-        concat_characters: bool | Mapping[str, bool] | None = None,
-        decode_coords: bool | Literal["coordinates", "all"] | None = None,
-        create_default_indexes: bool = True,
-        cache: bool | None = None,
-        inline_array: bool = False,
-        chunked_array_type: str | None = None,
-        from_array_kwargs: dict[str, Any] | None = None,
+        self, *, group: str | None = None, chunks: Any = None, **options: Unpack[ValueOptions]
     ) -> xr.DataTree:
         """Open the snapshot with all groups as a tree of lazy datasets. No chunk is read until values are used.
 
@@ -245,28 +189,7 @@ class StoredSnapshot:
         >>> vs.Repository.create("rain.vstack", tree).open_datatree()["gauges/rain"].values
         array([1., 2.])
         """
-        return xr.open_datatree(
-            self.url,
-            group=group,
-            chunks=chunks,
-            absent=absent,
-            stale=stale,
-            task_bytes=task_bytes,
-            drop_variables=drop_variables,
-            decode_cf=decode_cf,
-            mask_and_scale=mask_and_scale,
-            decode_times=decode_times,
-            decode_timedelta=decode_timedelta,
-            use_cftime=use_cftime,
-            concat_characters=concat_characters,
-            decode_coords=decode_coords,
-            create_default_indexes=create_default_indexes,
-            cache=cache,
-            inline_array=inline_array,
-            chunked_array_type=chunked_array_type,
-            from_array_kwargs=from_array_kwargs,
-            **self._reached,
-        )
+        return xr.open_datatree(self.url, group=group, chunks=chunks, **self._reached, **options)
 
     def open_virtual_dataset(
         self,

@@ -1,0 +1,56 @@
+"""Options of opening with values, which functions of datasets, trees and repositories share."""
+
+from __future__ import annotations
+
+import inspect
+from collections.abc import Callable, Iterable, Mapping
+from typing import TYPE_CHECKING, Any, Literal, TypedDict, cast
+
+import xarray as xr
+
+if TYPE_CHECKING:
+    from virtualstack.storage import Stale
+
+__all__ = ["ValueOptions", "with_value_options"]
+
+
+class ValueOptions(TypedDict, total=False):
+    """Options of virtualstack's engine that are about values, and of ``xr.open_dataset``."""
+
+    absent: Literal["fill", "raise"]
+    stale: Stale | None
+    task_bytes: int | str
+    drop_variables: str | Iterable[str] | None
+    decode_cf: bool | None
+    mask_and_scale: bool | Mapping[str, bool] | None
+    decode_times: bool | xr.coders.CFDatetimeCoder | Mapping[str, bool | xr.coders.CFDatetimeCoder] | None
+    decode_timedelta: bool | xr.coders.CFTimedeltaCoder | Mapping[str, Any] | None
+    use_cftime: bool | Mapping[str, bool] | None
+    concat_characters: bool | Mapping[str, bool] | None
+    decode_coords: bool | Literal["coordinates", "all"] | None
+    create_default_indexes: bool
+    cache: bool | None
+    inline_array: bool
+    chunked_array_type: str | None
+    from_array_kwargs: dict[str, Any] | None
+
+
+_DEFAULTS = {"absent": "fill", "stale": None, "task_bytes": "64 MiB"}
+"""Defaults of the engine; the others are those of xarray."""
+
+
+def with_value_options[F: Callable[..., Any]](function: F) -> F:
+    """Show each of `ValueOptions` in the help of a function that passes them on."""
+    own, xarray = inspect.signature(function), inspect.signature(xr.open_dataset).parameters
+    options = [
+        inspect.Parameter(
+            name,
+            inspect.Parameter.KEYWORD_ONLY,
+            default=_DEFAULTS[name] if name in _DEFAULTS else xarray[name].default,
+            annotation=kind.__forward_arg__,
+        )
+        for name, kind in ValueOptions.__annotations__.items()
+    ]
+    kept = [x for x in own.parameters.values() if x.kind is not x.VAR_KEYWORD]
+    cast(Any, function).__signature__ = own.replace(parameters=[*kept, *options])
+    return function
