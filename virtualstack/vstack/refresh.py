@@ -6,7 +6,7 @@ import contextlib
 import itertools
 from collections.abc import Callable, Iterator, Mapping, Set
 from dataclasses import dataclass, replace
-from typing import Literal, cast
+from typing import Literal, Protocol, cast
 
 import numpy as np
 import pandas as pd
@@ -30,7 +30,6 @@ from virtualstack.vstack.format.snapshot import Snapshot
 from virtualstack.vstack.rescan import Rescan, Scanned, rescan
 from virtualstack.vstack.save import Stored
 from virtualstack.vstack.shown import WRITE_AGAIN, Cells, cells_of_sources, check_order, shown_in
-from virtualstack.vstack.stored_snapshot import StoredSnapshot
 from virtualstack.vstack.verify import SourceProblem, stale_sources
 
 __all__ = ["OnMissing", "Refreshed", "refresh"]
@@ -38,8 +37,15 @@ __all__ = ["OnMissing", "Refreshed", "refresh"]
 type OnMissing = Literal["keep", "mask"]
 
 
+class AtSnapshot(Protocol):
+    """A repository at one of its snapshots."""
+
+    @property
+    def snapshot(self) -> Snapshot: ...
+
+
 @dataclass(frozen=True, slots=True, kw_only=True, repr=False)
-class Refreshed[R: StoredSnapshot]:
+class Refreshed[R: AtSnapshot]:
     """The result of :meth:`Repository.refresh`.
 
     Parameters
@@ -80,7 +86,7 @@ class Refreshed[R: StoredSnapshot]:
         return printable("\n".join(lines + [f"  ... {n_more} more"] * (n_more > 0)))
 
 
-def refresh[R: StoredSnapshot](
+def refresh[R: AtSnapshot](
     store: Stored,
     storage: Storage,
     how: Rescan,

@@ -1,30 +1,76 @@
-"""Make or open a vstack, and change its data."""
+"""A vstack at one of its snapshots: what it holds, changes of its data, and maintenance."""
 
 from __future__ import annotations
 
 import os
 from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, replace
+from datetime import timedelta
 from types import EllipsisType
-from typing import Any, Literal
+from typing import TYPE_CHECKING, Any, ClassVar, Literal, Unpack
 
+import xarray as xr
+
+from virtualstack.api.one import open_virtual_dataset, open_virtual_datatree
+from virtualstack.api.values import ValueOptions, with_value_options
 from virtualstack.combine.addition import Addition, growing_dimension
 from virtualstack.combine.fitting import LABELS_REMEDY, Fitting
 from virtualstack.combine.precedence import Prefer, check_prefer
 from virtualstack.combine.update import updated
+from virtualstack.drawing.axes import plot_timeline
+from virtualstack.formats.base import Reader, ReadOptions, Unsupported
 from virtualstack.location import absolute_url
+from virtualstack.manifests import ManifestGroup
+from virtualstack.printable import printable
 from virtualstack.progress import Progress
-from virtualstack.storage import ObjectStore, Storage, StorageLike
+from virtualstack.scanning.workers import ExecutorLike
+from virtualstack.storage import ObjectStore, Stale, Storage, StorageLike, read_allowed_urls
 from virtualstack.storage.permission import Allow
-from virtualstack.vstack.maintenance import Maintenance
+from virtualstack.surveying.cube import cube_timeline
+from virtualstack.vstack.compact import compact
+from virtualstack.vstack.diff import Diff, diff
+from virtualstack.vstack.display import snapshot_html
+from virtualstack.vstack.expire import Expired, expire
+from virtualstack.vstack.format.archive import ReadPermission
+from virtualstack.vstack.format.history import OpenStore
+from virtualstack.vstack.format.names import Moment, format_time
+from virtualstack.vstack.format.snapshot import Snapshot
+from virtualstack.vstack.log import Log, read_log
 from virtualstack.vstack.overwrite import write
 from virtualstack.vstack.parts import PartLike, groups_from, with_coordinates
-from virtualstack.vstack.reader import At, open_snapshot
-from virtualstack.vstack.save import save
+from virtualstack.vstack.reader import At, open_snapshot, permission_for_snapshot, snapshot_group
+from virtualstack.vstack.refresh import OnMissing, Refreshed, refresh
+from virtualstack.vstack.relocate import relocate
+from virtualstack.vstack.rescan import Rescan
+from virtualstack.vstack.save import Stored, save
+from virtualstack.vstack.verify import StoreVerification, verify
+from virtualstack.vstack.write.commit import GRACE_SECONDS
+
+if TYPE_CHECKING:
+    from matplotlib.axes import Axes
 
 __all__ = ["Repository"]
 
+_MAX_SHOWN_VARIABLES = 50
+"""Number of variables that ``repr`` lists at most."""
 
-class Repository(Maintenance):
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _SnapshotReader:
+    """A reader of a snapshot that is in memory; see :class:`~virtualstack.vstack.reader.VStack`."""
+
+    name: ClassVar[str] = "vstack"
+
+    snapshot: Snapshot
+    is_chosen: bool
+
+    def read(self, url: str, storage: Storage, options: ReadOptions) -> ManifestGroup:
+        objects = ObjectStore(url.rstrip("/") + "/", storage, options.allow)
+        return snapshot_group(objects, self.snapshot, options, is_chosen=self.is_chosen)
+
+
+@dataclass(frozen=True, repr=False)
+class Repository:
     """A vstack at one of its snapshots; made by :meth:`create` or :meth:`open`.
 
     :meth:`append`, :meth:`update`, :meth:`write`, :meth:`relocate` and :meth:`compact` return a repository at the new
@@ -65,6 +111,11 @@ class Repository(Maintenance):
     >>> vs.Repository.open("rain.vstack", at=0).open_dataset().sizes["time"]
     1
     """
+
+    objects: ObjectStore
+    snapshot: Snapshot
+    allow: Allow = ()
+    is_chosen: bool = False
 
     @classmethod
     def create(
@@ -189,6 +240,333 @@ class Repository(Maintenance):
         (found,), reached = Storage.from_option(storage).with_users([absolute_url(url)])
         objects = ObjectStore(found.rstrip("/") + "/", reached, allow)
         return cls(objects, open_snapshot(objects, at), allow, at is not None)
+
+    # -- content ----------------------------------------------------------------------------------------------
+
+    @property
+    def url(self) -> str:
+        """URL of the store, without the last ``/``."""
+        return self.objects.url.rstrip("/")
+
+    def __repr__(self) -> str:
+        snapshot = self.snapshot
+        named = [f"  {path.removeprefix('/')}: {node.header.sizes}" for path, node in snapshot.arrays.items()]
+        more = [f"  ... {len(named) - _MAX_SHOWN_VARIABLES} more"] * (len(named) > _MAX_SHOWN_VARIABLES)
+        first = f"<snapshot {snapshot.number} of '{self.url}', {format_time(snapshot.time)}>"
+        return printable("\n".join([first, *named[:_MAX_SHOWN_VARIABLES], *more]))
+
+    @with_value_options
+    def open_dataset(
+        self, *, group: str | None = None, chunks: Any = None, **options: Unpack[ValueOptions]
+    ) -> xr.Dataset:
+        """Open the snapshot as a lazy dataset with values. No chunk is read until values are used.
+
+        Parameters
+        ----------
+        group
+            Path of the group to open. By default: the root group of the store.
+        chunks
+            Chunks of dask arrays, as in :func:`xarray.open_dataset`: ``{}`` for merges of stored chunks, see
+            ``task_bytes``. By default no dask arrays are made.
+        absent
+            Treatment of ABSENT chunks, which should exist but have no source (docs/explanation/chunk-states.md):
+            ``"fill"`` reads them as the fill value, and ``"raise"`` raises `StorageError`.
+        stale
+            Treatment of a source whose size, etag or (of a local file) content has changed since the scan:
+            ``"error"``, the default, raises `SourceChangedError`; ``"warn"`` only warns; ``"ignore"`` compares nothing.
+        task_bytes
+            Decoded bytes of a dask task with ``chunks={}``, in bytes or as text: stored chunks are merged up to about
+            this size. Larger chunks are not cut; 0 keeps the stored ones.
+        drop_variables
+            Name of a variable to leave out, or several names.
+        decode_cf
+            If false, nothing is decoded: values are the stored numbers.
+        mask_and_scale
+            If false, missing values, scale and offset are not applied. By default they are. A map from names of
+            variables decides for each one.
+        decode_times
+            If false, times stay numbers. By default they become dates. A :class:`xarray.coders.CFDatetimeCoder` decides
+            how, and a map from names of variables decides for each one.
+        decode_timedelta
+            If true, numbers in units such as ``"days"`` become time differences. By default, only variables that xarray
+            wrote as time differences do. It also takes a :class:`xarray.coders.CFTimedeltaCoder`, or a map by variable.
+        use_cftime
+            If true, dates are ``cftime.datetime`` objects. xarray prefers
+            ``decode_times=CFDatetimeCoder(use_cftime=True)``.
+        concat_characters
+            If false, characters along the last dimension are not joined to text. By default they are. A map from names
+            of variables decides for each one.
+        decode_coords
+            If false, variables that a ``coordinates`` attribute names do not become coordinates. By default they do.
+            With ``"all"``, variables that ``grid_mapping``, ``bounds`` and similar attributes name do, too.
+        create_default_indexes
+            If false, no index is made, so that no coordinate is read.
+        cache, inline_array, chunked_array_type, from_array_kwargs
+            Options of dask arrays and of xarray's cache, the same as in :func:`xarray.open_dataset`.
+
+        Returns
+        -------
+        xarray.Dataset
+            A lazy dataset. Chunks are read when values are needed.
+
+        Raises
+        ------
+        GroupNotFoundError
+            The group does not exist.
+        ForbiddenLocationError
+            The store refers to a place that is not allowed.
+
+        Examples
+        --------
+        >>> import xarray as xr
+        >>> import virtualstack as vs
+        >>> repo = vs.Repository.create("rain.vstack", xr.Dataset({"rain": ("time", [1.0, 2.0])}))
+        >>> repo.open_dataset()["rain"].values
+        array([1., 2.])
+        """
+        return xr.open_dataset(self.url, group=group, chunks=chunks, **self._reached, **options)
+
+    @with_value_options
+    def open_datatree(
+        self, *, group: str | None = None, chunks: Any = None, **options: Unpack[ValueOptions]
+    ) -> xr.DataTree:
+        """Open the snapshot with all groups as a tree of lazy datasets. No chunk is read until values are used.
+
+        Parameters
+        ----------
+        group
+            Path of the group that becomes the root of the tree. By default: the root group of the store.
+        chunks, absent, stale, task_bytes
+            Options of reading, the same as in :meth:`open_dataset`.
+        drop_variables
+            Names of variables to leave out of all groups, or paths of variables, such as ``"group/name"``.
+        decode_cf, mask_and_scale, decode_times, decode_timedelta, use_cftime, concat_characters, decode_coords
+            Options of decoding, the same as in :meth:`open_dataset`.
+        create_default_indexes, cache, inline_array, chunked_array_type, from_array_kwargs
+            Options of indexes and arrays, the same as in :meth:`open_dataset`.
+
+        Returns
+        -------
+        xarray.DataTree
+            A tree of lazy datasets. Chunks are read when values are needed.
+
+        Raises
+        ------
+        GroupNotFoundError
+            The group does not exist.
+        ForbiddenLocationError
+            The store refers to a place that is not allowed.
+
+        Examples
+        --------
+        >>> import xarray as xr
+        >>> import virtualstack as vs
+        >>> tree = xr.DataTree.from_dict({"/gauges": xr.Dataset({"rain": ("time", [1.0, 2.0])})})
+        >>> vs.Repository.create("rain.vstack", tree).open_datatree()["gauges/rain"].values
+        array([1., 2.])
+        """
+        return xr.open_datatree(self.url, group=group, chunks=chunks, **self._reached, **options)
+
+    def open_virtual_dataset(
+        self,
+        *,
+        group: str | None = None,
+        loadable_variables: str | Iterable[str] | None = None,
+        drop_variables: str | Iterable[str] = (),
+        decode_times: bool | None = None,
+        unpack: bool = False,
+        unsupported: Unsupported = "inline",
+        inline_limit: int | str = "1 MiB",
+        stale: Stale | None = None,
+    ) -> xr.Dataset:
+        """Open the snapshot as a virtual dataset, to change what it refers to or to write it elsewhere.
+
+        Parameters
+        ----------
+        group
+            Path of the group to open. By default: the root group of the store.
+        loadable_variables
+            Names of variables to load and decode. By default dimension coordinates and small coordinates (up
+            to 16 KiB) are loaded.
+        drop_variables
+            Variables to leave out: a name drops the variable in every group, and a path (``"/science/winds"``) drops
+            one variable.
+        decode_times
+            If true, loaded and unpacked times become dates. This is the default.
+        unpack
+            If true, the chunks of virtual variables decode to the values of ``xr.open_dataset``: missing values, scale
+            and offset, and times are applied.
+        unsupported
+            Treatment of a variable that cannot be expressed as byte ranges, such as text of which a chunk holds only a
+            part. ``"inline"`` reads its values into the manifest, as INLINE chunks, if they fit in ``inline_limit``,
+            and raises otherwise. ``"raise"`` raises. ``"skip"`` leaves the variable out.
+        inline_limit
+            Largest size of the inlined values of one variable, in bytes or as text such as ``"1 MiB"``.
+        stale
+            Treatment of changed sources, as in :meth:`open_dataset`.
+
+        Returns
+        -------
+        xarray.Dataset
+            A virtual dataset. Change it with ``.virtual``, or write it with ``.virtual.to_kerchunk()``,
+            ``.virtual.to_icechunk()`` or ``.virtual.to_vstack()``.
+
+        Examples
+        --------
+        >>> import xarray as xr
+        >>> import virtualstack as vs
+        >>> xr.Dataset({"rain": ("time", [1.0, 2.0])}).to_netcdf("day.nc", engine="netcdf4")
+        >>> repo = vs.Repository.create("rain.vstack", "day.nc")
+        >>> repo.open_virtual_dataset().virtual.nrefs
+        1
+        """
+        return open_virtual_dataset(
+            self.url,
+            group=group,
+            loadable_variables=loadable_variables,
+            drop_variables=drop_variables,
+            decode_times=decode_times,
+            unpack=unpack,
+            unsupported=unsupported,
+            inline_limit=inline_limit,
+            stale=stale,
+            **self._virtual,
+        )
+
+    def open_virtual_datatree(
+        self,
+        *,
+        group: str | None = None,
+        drop_variables: str | Iterable[str] = (),
+        decode_times: bool | None = None,
+        unpack: bool = False,
+        unsupported: Unsupported = "inline",
+        inline_limit: int | str = "1 MiB",
+        stale: Stale | None = None,
+    ) -> xr.DataTree:
+        """Open the snapshot with all groups as a virtual tree, to change what it refers to or to write it elsewhere.
+
+        Parameters
+        ----------
+        group
+            Path of the group that becomes the root of the tree. By default: the root group of the store.
+        drop_variables
+            Variables to leave out: a name drops the variable in every group, and a path (``"/science/winds"``) drops
+            one variable.
+        decode_times, unpack, unsupported, inline_limit, stale
+            Options of opening, the same as in :meth:`open_virtual_dataset`.
+
+        Returns
+        -------
+        xarray.DataTree
+            A tree of virtual datasets. Change it with ``.virtual``, or write it with ``.virtual.to_kerchunk()``,
+            ``.virtual.to_icechunk()`` or ``.virtual.to_vstack()``.
+
+        Examples
+        --------
+        >>> import xarray as xr
+        >>> import virtualstack as vs
+        >>> xr.Dataset({"rain": ("time", [1.0, 2.0])}).to_netcdf("day.nc", engine="netcdf4", group="gauges")
+        >>> repo = vs.Repository.create("rain.vstack", vs.open_virtual_datatree("day.nc"))
+        >>> repo.open_virtual_datatree().virtual.nrefs
+        1
+        """
+        return open_virtual_datatree(
+            self.url,
+            group=group,
+            drop_variables=drop_variables,
+            decode_times=decode_times,
+            unpack=unpack,
+            unsupported=unsupported,
+            inline_limit=inline_limit,
+            stale=stale,
+            **self._virtual,
+        )
+
+    @property
+    def _reached(self) -> dict[str, Any]:
+        number, storage = self.snapshot.number, self.objects.storage
+        return {"engine": "virtualstack", "at": number, "allow": self.allow, "storage": storage}
+
+    @property
+    def _virtual(self) -> dict[str, Any]:
+        reader = _SnapshotReader(snapshot=self.snapshot, is_chosen=self.is_chosen)
+        return {"reader": reader, "allow": self.allow, "storage": self.objects.storage}
+
+    @property
+    def _permission(self) -> ReadPermission:
+        return permission_for_snapshot(self.objects.url, self.snapshot, self.allow)
+
+    @property
+    def _opened(self) -> OpenStore:
+        return OpenStore(self.objects, self._permission)
+
+    def log(self, limit: int | None = None) -> Log:
+        """Return the snapshots of the store, newest first: number, time, message, and the changes of each.
+
+        Only snapshots are read, no references.
+
+        Parameters
+        ----------
+        limit
+            Number of the newest snapshots to return; all by default.
+
+        Returns
+        -------
+        Log
+            Sequence of entries with ``number``, ``time``, ``message`` and ``changes``; ``print`` shows it.
+
+        Raises
+        ------
+        StorageError
+            The store cannot be read.
+
+        Examples
+        --------
+        >>> import xarray as xr
+        >>> import virtualstack as vs
+        >>> repo = vs.Repository.create("rain.vstack", xr.Dataset({"rain": ("time", [1.0, 2.0])}), message="first")
+        >>> [(entry.number, entry.message) for entry in repo.log()]
+        [(0, 'first')]
+        """
+        return read_log(self.objects, limit)
+
+    def diff(self, before: At, after: At | None = None, /) -> Diff:
+        """Compare two snapshots: variables, attributes, and boxes of elements.
+
+        Loaded variables are compared by value. For other variables, a box differs if its chunks were written again,
+        even with the same references. No references are read.
+
+        Parameters
+        ----------
+        before, after
+            Snapshots in the form that ``at=`` of :meth:`Repository.open` takes. ``after`` is this snapshot by default.
+
+        Returns
+        -------
+        Diff
+            The differences: ``added``, ``removed``, ``changed`` and ``relocated``. It is false if there are no
+            differences.
+
+        Raises
+        ------
+        SourceNotFoundError
+            A snapshot does not exist.
+        StorageError
+            The store cannot be read.
+
+        Examples
+        --------
+        >>> import xarray as xr
+        >>> import virtualstack as vs
+        >>> repo = vs.Repository.create("rain.vstack", xr.Dataset({"rain": ("time", [1.0, 2.0])}))
+        >>> repo.write("rain", {"time": 1}, 5.0).diff(0).changed["rain"].overwritten
+        ({'time': slice(1, 2, None)},)
+        """
+        a = open_snapshot(self.objects, before)
+        b = self.snapshot if after is None else open_snapshot(self.objects, after)
+        store = self._opened
+        return diff(a, b, (store.archive(a), store.archive(b)))
 
     # -- changes ----------------------------------------------------------------------------------------------
 
@@ -448,3 +826,321 @@ class Repository(Maintenance):
         groups = groups_from(parts, storage, self.allow, is_tree=bool(store.group.groups), progress=progress)
         made, overlays = updated(store.group, groups, dim, labels, fitting, prefer)
         return self._at(store.write(made, overlays=overlays, message=message, relative=relative, checksums=checksums))
+
+    # -- maintenance ----------------------------------------------------------------------------------------------
+
+    def _at(self, snapshot: Snapshot) -> Repository:
+        return self if snapshot is self.snapshot else replace(self, snapshot=snapshot, is_chosen=False)
+
+    @property
+    def _stored(self) -> Stored:
+        return Stored(self._opened, self.snapshot)
+
+    def _repr_html_(self) -> str:
+        title = f"snapshot {self.snapshot.number} of '{self.url}', {format_time(self.snapshot.time)}"
+        return snapshot_html(title, self.snapshot, self._opened)
+
+    def plot(self, dim: str | None = None, /, *, ax: Axes | None = None) -> Axes:
+        """Draw the timeline of the snapshot: eras in which chunks are stored alike, gaps and duplicate labels.
+
+        The coordinate along the dimension and all references are read, and no other chunk. matplotlib is needed:
+        ``pip install 'virtualstack[plot]'``. ``repo.open_virtual_dataset().virtual.plot_chunks("rain")`` draws the
+        chunks of a variable.
+
+        Parameters
+        ----------
+        dim
+            Dimension; by default a time or an unlimited dimension, as :func:`survey` chooses it.
+        ax
+            Axes of matplotlib to draw on; by default those of a new figure.
+
+        Returns
+        -------
+        matplotlib.axes.Axes
+            The axes.
+
+        Raises
+        ------
+        CombineError
+            No variable has the dimension ``dim``.
+        MissingDependencyError
+            matplotlib is not installed.
+        StorageError
+            The store cannot be read.
+
+        Examples
+        --------
+        >>> import xarray as xr
+        >>> import virtualstack as vs
+        >>> rain = xr.Dataset({"rain": ("time", [1.0, 2.0])}, {"time": [0, 1]})
+        >>> vs.Repository.create("rain.vstack", rain).plot("time").get_xlabel()
+        'time'
+        """
+        group, storage = self._opened.group(self.snapshot), self.objects.storage.only(self._permission)
+        return plot_timeline(cube_timeline(group, dim, storage=storage), ax=ax)
+
+    def verify(
+        self, *, sample: int | float = 0, seed: int | None = None, progress: Progress | bool | None = None
+    ) -> StoreVerification:
+        """Find the sources that have changed since they were indexed, are missing, or cannot be reached.
+
+        Object stores are listed, a thousand sources for each request. Web servers are asked for each source. No chunk
+        is read unless you give ``sample``. Sources whose chunks were all replaced later are not reported.
+
+        A source has changed if its size or etag differs. Local files have no etag: if their modification time differs,
+        a digest of their metadata and a sample of their chunks decides (docs/how-to/check-a-vstack.md).
+
+        Parameters
+        ----------
+        sample
+            Number of chunks, or fraction of all chunks (a float up to ``1.0``), to choose at random and to read. They
+            are compared with the values that h5netcdf, netCDF4, scipy, eccodes or tifffile read from the sources. Cells
+            without a source and cells in changed sources are left out.
+        seed
+            Seed of the random choice.
+        progress
+            ``True`` for a progress bar of the comparison in a notebook or on stderr, or a function of the number of
+            finished sources and of all sources.
+
+        Returns
+        -------
+        StoreVerification
+            The result: ``is_good`` is true without problems, ``table`` lists sources, and ``chunk_table`` chunks.
+
+        Raises
+        ------
+        MissingDependencyError
+            No library to compare with is installed.
+        ForbiddenLocationError
+            A source is at a location to which the store may not refer; see ``allow``.
+
+        Examples
+        --------
+        >>> import xarray as xr
+        >>> import virtualstack as vs
+        >>> xr.Dataset({"rain": ("time", [1.0, 2.0])}).to_netcdf("day.nc", engine="netcdf4")
+        >>> found = vs.Repository.create("rain.vstack", "day.nc").verify(sample=1)
+        >>> found.is_good, found.n_sources, found.chunks[0].status
+        (True, 1, 'equal')
+        """
+        return verify(self._opened, self.snapshot, sample=sample, seed=seed, progress=progress)
+
+    def relocate(
+        self,
+        folders: Mapping[str | os.PathLike[str], str | os.PathLike[str]],
+        /,
+        *,
+        message: str | None = None,
+    ) -> Repository:
+        """Record that sources are in other folders now; no reference is read or written, however many there are.
+
+        Sources that are added later under an old folder stay where they are added. Earlier snapshots keep the old
+        folders.
+
+        Parameters
+        ----------
+        folders
+            Old and new folders, as URLs or local paths: ``{"file:///data/": "s3://bucket/"}``. Sources that are written
+            relative to the store move with it. ``"../data/"`` names such a folder, as old or as new one. The repository
+            that is returned may read the new folders, whatever ``allow`` was. If a store in a bucket has local sources,
+            each later reader must list their folders in ``allow``.
+        message
+            Message of the snapshot, for the log.
+
+        Returns
+        -------
+        Repository
+            The repository at the new snapshot. Go on with it; this one still looks in the old folders.
+
+        Raises
+        ------
+        WriterError
+            No source lies in an old folder, or one move would undo another.
+        ConflictError
+            Another writer has relocated the same sources since this snapshot.
+        StorageError
+            The store cannot be written.
+
+        Examples
+        --------
+        >>> import os
+        >>> import xarray as xr
+        >>> import virtualstack as vs
+        >>> os.mkdir("old")
+        >>> xr.Dataset({"rain": ("time", [1.0, 2.0])}).to_netcdf("old/day.nc", engine="netcdf4")
+        >>> repo = vs.Repository.create("rain.vstack", "old/day.nc")
+        >>> os.rename("old", "new")
+        >>> repo = repo.relocate({"old": "new"})
+        >>> repo.open_dataset()["rain"].values
+        array([1., 2.])
+        """
+        made, allow = relocate(self.objects, self.snapshot, folders, self.allow, message=message)
+        return replace(self._at(made), allow=allow)
+
+    def expire(
+        self,
+        *,
+        keep: int | None = None,
+        older_than: timedelta | Moment | None = None,
+        grace: timedelta = timedelta(seconds=GRACE_SECONDS),
+        dry_run: bool = False,
+    ) -> Expired:
+        """Delete old snapshots, objects that no remaining snapshot uses, and files that killed writers left.
+
+        The newest snapshot always stays. Snapshots that were the newest within the grace period stay too, because
+        readers and writers may still use them.
+
+        Parameters
+        ----------
+        keep
+            Number of the newest snapshots to keep.
+        older_than
+            A duration, or a time (in UTC if a text has no time zone). Snapshots that were the newest at any moment
+            since then stay. With ``keep`` too, a snapshot is deleted only if neither keeps it; without both, all
+            snapshots stay.
+        grace
+            Time for which unused objects, and snapshots that were the newest, stay. It must be longer than a writer
+            takes from opening a store to the commit. A shorter one is safe only while nobody reads or writes.
+        dry_run
+            If true, nothing is deleted, and the result lists what would be.
+
+        Returns
+        -------
+        Expired
+            Numbers of the deleted ``snapshots`` and keys of the deleted objects. With ``dry_run`` look at it before you
+            delete.
+
+        Raises
+        ------
+        MalformedFileError
+            The store is damaged; nothing was deleted.
+        StorageError
+            The store cannot be read, listed or written.
+
+        Examples
+        --------
+        >>> from datetime import timedelta
+        >>> import xarray as xr
+        >>> import virtualstack as vs
+        >>> repo = vs.Repository.create("rain.vstack", xr.Dataset({"rain": ("time", [1.0, 2.0])}))
+        >>> repo = repo.write("rain", {"time": 1}, 5.0)
+        >>> repo.expire(keep=1, grace=timedelta(0)).snapshots
+        (0,)
+        >>> [entry.number for entry in repo.log()]
+        [1]
+        """
+        return expire(self._opened, keep=keep, older_than=older_than, grace=grace, dry_run=dry_run)
+
+    def compact(self, variables: str | Iterable[str] | None = None, /, *, message: str | None = None) -> Repository:
+        """Put references that many commits wrote into file order in one place, in a new snapshot.
+
+        Values and references stay the same, and long selections are read faster. Earlier snapshots use the old objects
+        until :meth:`expire` deletes them. Other writers may append or overwrite at the same time.
+
+        Parameters
+        ----------
+        variables
+            Names of variables, or paths such as ``"/group/name"``; all by default.
+        message
+            Message of the snapshot, for the log.
+
+        Returns
+        -------
+        Repository
+            The repository at the new snapshot, or at this one if there was nothing to do.
+
+        Raises
+        ------
+        WriterError
+            A variable does not exist.
+        ConflictError
+            Another writer has replaced or compacted one of the variables, or relocated its sources, since this
+            snapshot.
+        StorageError
+            The store cannot be read or written.
+
+        Examples
+        --------
+        >>> import xarray as xr
+        >>> import virtualstack as vs
+        >>> for day in range(2):
+        ...     part = xr.Dataset({"rain": ("time", [1.0 + day])}, {"time": [day]})
+        ...     part.to_netcdf(f"day{day}.nc", engine="netcdf4")
+        >>> repo = vs.Repository.create("rain.vstack", "day0.nc")
+        >>> repo = repo.append("day1.nc", "time").compact(message="one place for the references")
+        >>> repo.open_dataset()["rain"].values
+        array([1., 2.])
+        >>> [entry.number for entry in repo.log()]
+        [2, 1, 0]
+        """
+        made = compact(self._opened, self.snapshot, variables, message=message)
+        return self._at(made)
+
+    def refresh(
+        self,
+        *,
+        missing: OnMissing = "keep",
+        reader: str | Reader | None = None,
+        executor: ExecutorLike = None,
+        message: str | None = None,
+        progress: Progress | bool | None = None,
+    ) -> Refreshed[Repository]:
+        """Scan changed sources again, and replace their chunks, all in one snapshot.
+
+        A source that does not fit is left unchanged and reported in ``left``: its shape, chunk boundaries, dtype,
+        attributes that decode values, or values that the store holds itself (such as coordinates) differ. Values
+        that you wrote with ``write`` stay with their chunks, and so do earlier snapshots.
+
+        Variables are matched by name, and elements by label, or by position along dimensions without labels. A source
+        is left if its chunks were reversed or reordered along such a dimension. Do not use ``refresh`` if, before
+        you wrote the data to the store, you gave a variable the name of another one, or shifted data along such a
+        dimension. It cannot detect this. Write the store again instead.
+
+        Parameters
+        ----------
+        missing
+            Treatment of missing sources. ``"keep"``: the references stay. ``"mask"``: their chunks become ABSENT: the
+            data should exist, but have no source (docs/explanation/chunk-states.md). Such chunks read as missing
+            values, or as fill values if the variable has no missing value.
+        reader
+            Name of a reader (see :func:`virtualstack.list_readers`), or a reader with options. By default it is
+            detected for each source.
+        executor
+            Executor that scans the sources: ``"threads"``, ``"processes"``, ``"dask"``, a ``distributed.Client`` or a
+            ``concurrent.futures.Executor``. By default remote sources use 64 threads, and local ones the calling
+            thread.
+        message
+            Message of the snapshot, for the log.
+        progress
+            ``True`` for a progress bar of the scan in a notebook or on stderr, or a function of the number of finished
+            sources and of all sources.
+
+        Returns
+        -------
+        Refreshed
+            A report. Go on with its ``repository``, which is at the new snapshot, and look at ``left``, the sources
+            that were left unchanged.
+
+        Raises
+        ------
+        ConflictError
+            Another writer has changed the same chunks since this snapshot.
+        StorageError
+            The store cannot be read or written.
+
+        Examples
+        --------
+        >>> import xarray as xr
+        >>> import virtualstack as vs
+        >>> xr.Dataset({"rain": ("time", [1.0, 2.0])}).to_netcdf("day.nc", engine="netcdf4")
+        >>> repo = vs.Repository.create("rain.vstack", "day.nc")
+        >>> xr.Dataset({"rain": ("time", [1.5, 2.5])}).to_netcdf("day.nc", engine="netcdf4")
+        >>> found = repo.refresh()
+        >>> found.left
+        ()
+        >>> found.repository.open_dataset()["rain"].values
+        array([1.5, 2.5])
+        """
+        allow = read_allowed_urls(self.allow)
+        how = Rescan(reader=reader, executor=executor, allow=allow, progress=progress)
+        return refresh(self._stored, self.objects.storage, how, self._at, missing=missing, message=message)
