@@ -64,7 +64,8 @@ def combine_datasets(
         Texts that are dates become dates.
     duplicates
         The dataset that counts if several have the same labels: the ``"first"`` or the ``"last"`` of the list. By
-        default they are an error that names them.
+        default they are an error that names them, unless the lists determine the order; ``"raise"`` refuses labels that
+        repeat then, too.
     unpack
         ``"differing"``, the default, unpacks the variables that the datasets pack differently; ``.virtual.report()``
         names them. With ``False`` these are an error.

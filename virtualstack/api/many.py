@@ -90,7 +90,8 @@ def open_virtual_mfdataset(
         files of WRF. Texts that are dates become dates.
     duplicates
         The file that counts if several have the same labels: the ``"first"`` or the ``"last"`` in the order of
-        ``urls``. By default they are an error that names them.
+        ``urls``. By default they are an error that names them, unless the lists determine the order; ``"raise"``
+        refuses labels that repeat then, too.
     unpack
         If true, virtual variables are decoded as ``xr.open_dataset`` decodes them: missing values, scale and offset,
         and times. ``"differing"``, the default, does this only for variables that the files pack differently;
@@ -315,7 +316,8 @@ def open_virtual_mfdatatree(
         files of WRF. Texts that are dates become dates.
     duplicates
         The file that counts if several have the same labels: the ``"first"`` or the ``"last"`` in the order of
-        ``urls``. By default they are an error that names them.
+        ``urls``. By default they are an error that names them, unless the lists determine the order; ``"raise"``
+        refuses labels that repeat then, too.
     unpack
         If true, virtual variables are decoded as ``xr.open_dataset`` decodes them. ``"differing"``, the default, does
         this only for variables that the files pack differently. If false, these are an error.

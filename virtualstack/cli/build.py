@@ -9,6 +9,7 @@ import click
 
 from virtualstack.cli import options
 from virtualstack.cli.commands import command, complete_files, option
+from virtualstack.cli.joining import NAMES, joining_files, joining_to_store, taken
 from virtualstack.cli.options import JOINING
 
 __all__ = ["append", "build", "reading_files"]
@@ -69,29 +70,7 @@ def reading_files(function: Callable[..., Any]) -> Callable[..., Any]:
 @options.message
 @options.dry_run
 @options.as_json
-@option(
-    "--concat-dim",
-    metavar="DIM",
-    section=JOINING,
-    help="Dimension to join along [default: what tells the files apart, such as their times; GRIB: all fields are one "
-    "index].",
-)
-@option(
-    "--new-dim",
-    metavar="NAME=PATTERN",
-    type=options.NEW_DIM,
-    callback=options.refuse_repeated_names,
-    multiple=True,
-    section=JOINING,
-    help="Join along a new dimension. The label of a file is the text that a regular expression finds in its name, "
-    "such as 'member=_r(\\d+)', or an attribute: 'member=@variant_label'; dates have a format too: "
-    "'time=(\\d{8}):%Y%m%d'.",
-)
-@options.labels
-@options.in_order
-@options.keep_first
-@options.keep_last
-@options.keep_all
+@joining_files
 @option(
     "--join",
     type=click.Choice(["exact", "outer", "inner", "left", "right"]),
@@ -101,7 +80,6 @@ def reading_files(function: Callable[..., Any]) -> Callable[..., Any]:
 )
 @options.tolerance
 @options.expand
-@options.unpack
 @reading_files
 def build(**given: Any) -> int:
     """Join files to one cube, and write references to them.
@@ -110,15 +88,19 @@ def build(**given: Any) -> int:
     """
     from virtualstack.cli.building import Build, run
 
-    if given["new_dim"] and (given["concat_dim"] or given["in_order"]):
-        raise click.UsageError("--new-dim cannot be used with --concat-dim or --in-order; leave one out")
     if given["overwrite"] and given["append_dim"]:
         raise click.UsageError("--overwrite and --append cannot be used together; leave one out")
     if given["append_dim"] and given["join"] in ("inner", "right"):
         raise click.UsageError(
             f"--append cannot be used with --join {given['join']}: its labels stay; use exact, left or outer"
         )
-    return run(Build(is_append=given["append_dim"] is not None, **given))
+    return run(Build(is_append=given["append_dim"] is not None, **_taken(given)))
+
+
+def _taken(given: dict[str, Any]) -> dict[str, Any]:
+    """Return the fields of a build: the options of joining are one of them."""
+    others = {name: value for name, value in given.items() if name not in NAMES}
+    return {**others, "unpack": given["unpack"], "how": taken(given)}
 
 
 @command(
@@ -145,11 +127,7 @@ def build(**given: Any) -> int:
 @options.message
 @options.dry_run
 @options.as_json
-@options.labels
-@options.in_order
-@options.keep_first
-@options.keep_last
-@options.keep_all
+@joining_to_store
 @option(
     "--join",
     type=click.Choice(["exact", "left", "outer"]),
@@ -159,7 +137,6 @@ def build(**given: Any) -> int:
     "with outer, files may lack labels and variables [default: exact].",
 )
 @options.expand
-@options.unpack
 @reading_files
 def append(store: str, dim: str | None, **given: Any) -> int:
     """Append files to an existing cube, after its last label.
@@ -168,5 +145,5 @@ def append(store: str, dim: str | None, **given: Any) -> int:
     """
     from virtualstack.cli.building import Build, run
 
-    others: dict[str, Any] = {"concat_dim": None, "new_dim": (), "overwrite": False, "verify": False}
-    return run(Build(output=store, append_dim=dim, is_append=True, tolerance=None, **others, **given))
+    others: dict[str, Any] = {"overwrite": False, "verify": False, "tolerance": None}
+    return run(Build(output=store, append_dim=dim, is_append=True, **others, **_taken(given)))

@@ -16,7 +16,6 @@ from virtualstack import accessor  # noqa: F401 - registers vds.virtual
 from virtualstack.cli.facts import dry_facts, dry_text, maybe_dry, plain
 from virtualstack.cli.files import Files, expand, open_scanned, open_trees, scan_files
 from virtualstack.cli.output import report, say, show, step, wants_progress, worded
-from virtualstack.combine import FromAttribute, FromName
 from virtualstack.combine.addition import growing_dimension
 from virtualstack.combine.datasets import CombineOptions, combine_trees_with_plan, combine_with_plan
 from virtualstack.conversion import ICECHUNK, STORE
@@ -58,13 +57,7 @@ class Build(Files):
     """Arguments and options of the command; see its help."""
 
     output: str
-    concat_dim: str | None
-    new_dim: tuple[tuple[str, str, str | None], ...]
-    labels: tuple[tuple[str, str], ...]
-    in_order: bool
-    keep_first: bool
-    keep_last: bool
-    keep_all: bool
+    how: dict[str, Any]
     overwrite: bool
     append_dim: str | None
     is_append: bool
@@ -82,20 +75,12 @@ class Build(Files):
     @property
     def is_part(self) -> bool:
         """Whether a reader may take all files as parts of one index: not if the user says how they are joined."""
-        return self.concat_dim is None and not self.in_order and not self.new_dim and not self.labels
+        return not (self.how["concat_dim"] or self.is_in_order or self.how["new_dim"] or self.how["labels"])
 
     @property
-    def labellings(self) -> dict[str, FromName | FromAttribute]:
-        """New dimensions, with the source of their labels."""
-        return {
-            name: FromAttribute(text[1:], format=dates) if text.startswith("@") else FromName(text, format=dates)
-            for name, text, dates in self.new_dim
-        }
-
-    @property
-    def unpacking(self) -> bool | Literal["differing"]:
-        """Which variables are unpacked when files are joined; they are opened unpacked if all are."""
-        return False if self.unpack in ("all", "never") else "differing"
+    def is_in_order(self) -> bool:
+        """Whether files are joined in the given order."""
+        return bool(self.how["combine"] == "nested")
 
     @property
     def form(self) -> str:
@@ -125,13 +110,14 @@ def run(options: Build, /) -> int:
     if left_out:
         say("note", f"groups {left_out} below '{options.group or '/'}' are left out; choose one with --group")
     dims = () if stored is None else {str(dim) for x in stored.all_arrays().values() for dim in x.dimension_names or ()}
-    dim = _dim_in_order(scanned, options) if options.in_order else None
+    dim = _dim_in_order(scanned, options) if options.is_in_order else None
     with step("join the files"), _said_by_xarray(CombineError, "the files cannot be joined"):
         joined, plan = _joined(opened, options, dim, sorted(dims))
     if len(opened) > 1:
         for note in plan.notes([FileFacts(source=url) for url in urls]):
             say("note", worded(note))
-    along = ", ".join((*options.labellings, *(x for x in plan.dims if x not in options.labellings))) or dim
+    new = options.how["new_dim"]
+    along = ", ".join((*new, *(x for x in plan.dims if x not in new))) or dim
     if options.expand and not (along or options.append_dim):
         raise click.UsageError("--expand needs the dimension that variables get. Name it with --concat-dim")
     if options.verify:
@@ -233,11 +219,11 @@ def _verified(
     """Compare the cube with the files."""
     refused = (x for dataset in datasets for x in get_refusals(dataset) if x.kind == "refused")
     return verify_against_files(
-        cube.drop_vars(dict(options.labels)),
+        cube.drop_vars(options.how["labels"]),
         urls,
         dim=dim,
         group=options.group,
-        ignore={*options.drop_variables, *dict(options.labels), *(x.path.rsplit("/", 1)[-1] for x in refused)},
+        ignore={*options.drop_variables, *options.how["labels"], *(x.path.rsplit("/", 1)[-1] for x in refused)},
         allow=options.allow,
         storage=options.storage,
         progress=wants_progress(),
@@ -256,10 +242,6 @@ def _check_options(options: Build) -> None:
             "--verify compares all of the output with the files, so it cannot be used with --append. Leave one of "
             "them out"
         )
-    if (options.keep_first + options.keep_last + options.keep_all) > 1:
-        raise click.UsageError("Give one of --keep-first, --keep-last and --keep-all")
-    if options.keep_all != options.in_order and (options.keep_all or options.keep_first or options.keep_last):
-        raise click.UsageError("--keep-all needs --in-order; --keep-first and --keep-last cannot be used with it")
     if options.message is not None and options.form != STORE:
         raise click.UsageError("--message is for the log of a vstack. Leave it out, or write a vstack")
     if options.checksums and options.form != STORE:
@@ -339,43 +321,29 @@ def _joined(opened: Sequence[Any], options: Build, dim: str | None, dims: Sequen
     have_same = is_tree or len({frozenset(dataset.variables) for dataset in opened}) == 1
     is_left = options.is_append and options.join == "left" and have_same
     if options.expand and len(opened) == 1:
-        dim = options.concat_dim or options.append_dim
+        dim = options.how["concat_dim"] or options.append_dim
     how = CombineOptions.from_options(
-        combine="nested" if dim else "by_coords",
-        concat_dim=dim or options.concat_dim or (options.append_dim if opened[1:] else None),
+        **options.how
+        | {
+            "combine": "nested" if dim else "by_coords",
+            "concat_dim": dim or options.how["concat_dim"] or (options.append_dim if opened[1:] else None),
+            "unpack": "differing" if options.how["unpack"] == "differing" else False,  # all are opened unpacked
+        },
         join="outer" if is_left else options.join,  # the append leaves out what the output lacks
         tolerance=options.tolerance,
-        new_dim=options.labellings,
-        labels=dict(options.labels),
-        duplicates="first" if options.keep_first else "last" if options.keep_last else None,
         dims=dims,
-        unpack=options.unpacking,
         combine_options={"coords": options.expand},  # also of data variables: "data_vars" changes others
     )
     join: Any = combine_trees_with_plan if is_tree else combine_with_plan
-    joined, plan = join(opened, how, storage=options.storage)
-    if options.in_order and not options.keep_all:
-        _check_repeats(joined, dim)
-    return joined, plan
-
-
-def _check_repeats(joined: xr.Dataset | xr.DataTree, dim: str | None) -> None:
-    """Refuse labels that repeat if files are joined in the given order."""
-    for node in joined.subtree if isinstance(joined, xr.DataTree) else [joined]:
-        labels = node.indexes.get(dim)
-        if labels is not None and not labels.is_unique:
-            twice = labels[labels.duplicated()][0]
-            raise CombineError(
-                f"label {twice!s} of '{dim}' would repeat. Leave --in-order out to see which files have it; --keep-all "
-                "keeps all of them",
-                variable=dim,
-                property="labels",
-            )
+    made: tuple[Any, Plan] = join(opened, how, storage=options.storage)
+    return made
 
 
 def _dim_in_order(scanned: ScanResult, options: Build) -> str:
     """Return the dimension along which files are joined in the given order."""
-    dim = options.concat_dim or options.append_dim or main_dimension([declared_facts(group) for group in scanned])
+    dim = (
+        options.how["concat_dim"] or options.append_dim or main_dimension([declared_facts(group) for group in scanned])
+    )
     if dim is None:
         raise click.UsageError("--in-order needs the dimension: add --concat-dim DIM")
     return dim

@@ -35,18 +35,12 @@ __all__ = [
     "at",
     "cache",
     "choose_reader",
-    "concat_dim",
     "drop_variables",
     "dry_run",
     "executor",
     "expand",
     "group",
-    "in_order",
     "inline_limit",
-    "keep_all",
-    "keep_first",
-    "keep_last",
-    "labels",
     "message",
     "on_error",
     "read_list",
@@ -57,7 +51,6 @@ __all__ = [
     "rewrite",
     "storage",
     "tolerance",
-    "unpack",
     "unsupported",
 ]
 
@@ -245,6 +238,9 @@ AGE = Value(_age)
 SNAPSHOT = Value(_snapshot)
 """The number of a snapshot, or a time at which it was the newest."""
 
+LABELS = Value(_labels)
+"""Dimension and the variable that gives its labels, such as ``Time=Times``."""
+
 NEW_DIM = Value(_new_dim)
 """Dimension with its labels in the names or attributes of files, such as ``time=(\\d{8}):%Y%m%d``."""
 
@@ -329,49 +325,12 @@ def absent(*, default: str | None, told: str) -> Callable[[Callable[..., Any]], 
 
 absent_or_default = absent(default=None, told="raise for Icechunk, fill for kerchunk references")
 
-in_order = option(
-    "--in-order",
-    is_flag=True,
-    section=JOINING,
-    help="Join files in the given order [default: labels determine the order].",
-)
-
-keep_first = option(
-    "--keep-first", is_flag=True, section=JOINING, help="Of files with the same labels, use the first one."
-)
-
-keep_last = option(
-    "--keep-last", is_flag=True, section=JOINING, help="Of files with the same labels, use the last one."
-)
-
-keep_all = option("--keep-all", is_flag=True, section=JOINING, help="With --in-order, let labels repeat in the result.")
-
-labels = option(
-    "--labels",
-    metavar="DIM=NAME",
-    type=Value(_labels),
-    callback=refuse_repeated_names,
-    multiple=True,
-    section=JOINING,
-    help="Variable whose values become the labels of a dimension that has none, such as Time=Times. Repeatable.",
-)
-
-concat_dim = option("--concat-dim", metavar="DIM", section=JOINING, help="Dimension to join files of a pattern along.")
-
 expand = option(
     "--expand",
     metavar="NAME",
     multiple=True,
     section=JOINING,
     help="Variable without the dimension of the join that gets it, with the values of each file. Repeatable.",
-)
-
-unpack = option(
-    "--unpack",
-    type=click.Choice(["all", "differing", "never"]),
-    section=JOINING,
-    help="Decode missing values, scale, offset and times in the chunks: of all variables, where files differ, or of "
-    "none, so that files that differ are an error [default: differing].",
 )
 
 unsupported = option(

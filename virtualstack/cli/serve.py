@@ -11,6 +11,7 @@ import click
 from virtualstack.cli import options
 from virtualstack.cli.commands import command, complete_files, option
 from virtualstack.cli.facts import dry_text, maybe_dry
+from virtualstack.cli.joining import NAMES, joining_files, taken
 from virtualstack.cli.output import say, show, worded
 from virtualstack.errors import MissingDependencyError, VirtualStackError
 
@@ -106,9 +107,7 @@ def _chunk(text: str) -> tuple[str, int]:
     help=f"{_VERIFIED} Repeatable, with the names of the cubes.",
 )
 @options.allow
-@options.concat_dim
-@options.in_order
-@options.unpack
+@joining_files
 @options.storage
 def serve(
     cubes: tuple[str, ...],
@@ -119,9 +118,6 @@ def serve(
     origins: tuple[str, ...],
     hosts: tuple[str, ...],
     chunks: tuple[tuple[str, int], ...],
-    concat_dim: str | None,
-    in_order: bool,
-    unpack: str | None,
     verified: tuple[str, ...],
     **others: Any,
 ) -> None:
@@ -135,13 +131,13 @@ def serve(
     named = _named(cubes)
     is_local = host in _LOOPBACK
     served = {
-        **others,
+        **{name: value for name, value in others.items() if name not in NAMES},
         "cubes": named,
         "token": token,
         "origins": origins or (["*"] if token else None),
         "hosts": hosts or (None if is_local else ["*"]),
         "chunks": dict(chunks),
-        "build": _joining(concat_dim, in_order, unpack),
+        "build": _joining(others),
         "verified": _of_cubes(verified, named),
     }
 
@@ -189,9 +185,7 @@ def serve(
 @option("--verified", shell_complete=complete_files, metavar="FILE", help=_VERIFIED)
 @options.allow
 @options.dry_run
-@options.concat_dim
-@options.in_order
-@options.unpack
+@joining_files
 @options.storage
 def report(
     cube: str,
@@ -199,12 +193,10 @@ def report(
     name: str | None,
     at: str | None,
     verified: str | None,
-    concat_dim: str | None,
-    in_order: bool,
-    unpack: str | None,
     allow: tuple[str, ...],
     storage: Any,
     dry_run: bool,
+    **joining: Any,
 ) -> None:
     """Write a page about a cube, as one HTML file."""
     if output is None:
@@ -218,7 +210,7 @@ def report(
         "at": at,
         "allow": allow,
         "storage": storage,
-        "build": _joining(concat_dim, in_order, unpack),
+        "build": _joining(joining),
         "verified": verified,
     }
     with maybe_dry(dry_run) as record:
@@ -231,12 +223,11 @@ def report(
     say("note", f"'{output}' is written: {use}")
 
 
-def _joining(concat_dim: str | None, in_order: bool, unpack: str | None) -> dict[str, Any]:
+def _joining(given: Mapping[str, Any]) -> dict[str, Any]:
     """Return the options of joining files of a pattern: by labels, or in the order of their names."""
-    if in_order and concat_dim is None:
+    if given["in_order"] and given["concat_dim"] is None:
         raise click.UsageError("--in-order needs the dimension: add --concat-dim DIM")
-    how = {"unpack": {"all": True, "never": False}.get(unpack or "", "differing"), "concat_dim": concat_dim}
-    return {**how, "combine": "nested"} if in_order else how
+    return taken(given)
 
 
 def _named(texts: tuple[str, ...]) -> dict[str, str]:

@@ -16,7 +16,7 @@ from virtualstack.combine.new_dim import Labelling, check_labellings, make_label
 from virtualstack.combine.order import combine_by_coords, have_an_order, join_tiles
 from virtualstack.combine.part import Part
 from virtualstack.combine.planned import Nodes, Planning, plan_parts, with_labels_from, without_order
-from virtualstack.errors import CombineError, naming_group
+from virtualstack.errors import CombineError, Option, naming_group
 from virtualstack.planning import DUPLICATES, Duplicates, Plan
 from virtualstack.storage import Storage, StorageLike
 
@@ -180,6 +180,8 @@ def _combined(nodes: Nodes, nested: Nested[Any], how: CombineOptions, storage: S
             else:
                 dims = _find_joined_dims(path, nodes, how.dims)
                 part = combine_parts(nest_like(nested, parts), parts, dims, how.rules, storage)
+                if how.planning.duplicates == "raise":
+                    _check_repeats(part, dims)
         joined[path] = without_order(part, plan)
     return joined, plan
 
@@ -319,6 +321,20 @@ def combine_trees_with_plan(
         own = {str(name) for tree in flat for name in _node(tree, path).to_dataset(inherit=False).variables}
         datasets[path] = _without_inherited(part, own | new).dataset()
     return xr.DataTree.from_dict(datasets), plan
+
+
+def _check_repeats(part: Part, dims: Sequence[str | None]) -> None:
+    """Refuse labels that repeat in files that are joined in the given order."""
+    for dim in filter(None, dims):
+        labels = part.indexes[dim].index if dim in part.indexes else None
+        if labels is not None and not labels.is_unique:
+            keep = Option("duplicates=None", "--keep-all")
+            raise CombineError(
+                f"label {labels[labels.duplicated()][0]!s} of '{dim}' would repeat; {keep.argument} keeps all",
+                variable=dim,
+                property="labels",
+                options=[keep],
+            )
 
 
 def _common_paths(trees: Sequence[xr.DataTree]) -> list[str]:

@@ -24,7 +24,7 @@ from virtualstack.printable import counted
 
 __all__ = ["DUPLICATES", "Duplicate", "Duplicates", "Plan", "make_plan"]
 
-type Duplicates = Literal["first", "last"]
+type Duplicates = Literal["first", "last", "raise"]
 DUPLICATES: tuple[str, ...] = get_args(Duplicates.__value__)
 
 _MAX_NAMED_PAIRS = 1 << 12
@@ -171,7 +171,7 @@ class _Maker:
     def __init__(self, files: Sequence[FileFacts], tolerance: Any, duplicates: Duplicates | None) -> None:
         self.files = list(files)
         self.tolerance = tolerance
-        self.keep = duplicates
+        self.keep = None if duplicates == "raise" else duplicates
         self.new: dict[str, Literal["scalar"] | FromAttribute | FromName] = {}
         self.along: dict[str, dict[int, Labels]] = {}
         self.by: dict[str, str] = {}
