@@ -1,5 +1,6 @@
 """Usual archives join with nothing, or with what the message names: values are those of xarray on the same files."""
 
+import itertools
 import re
 import shlex
 
@@ -97,6 +98,37 @@ def test_tiles_are_placed_by_their_positions(archive):
         return ds.drop_attrs(deep=False)
 
     check(vs.open_virtual_mfdataset([*reversed(paths)], preprocess=bare).virtual.open(), expected)
+
+
+@pytest.mark.parametrize("days", [1, 2])
+@pytest.mark.parametrize("u", [("eta_u", "xi_u"), ("eta_rho", "xi_u")], ids=["own dims", "a shared dim"])
+def test_tiles_of_staggered_grids_are_placed_grid_by_grid(tmp_path, u, days):
+    """As ROMS writes them: points of currents lie between those of the surface, and are fewer."""
+    lon, lat = np.meshgrid(np.arange(8.0), np.arange(6.0))
+    rho = ("eta_rho", "xi_rho")
+    whole = xr.Dataset(
+        {
+            "zeta": (("t", *rho), np.arange(48.0 * days).reshape(days, 6, 8)),
+            "u": (("t", *u), np.arange(42.0 * days).reshape(days, 6, 7)),
+            "h": (rho, lon * lat),
+        },
+        {
+            "t": np.arange(days) * 1.0,
+            "lon_rho": (rho, lon),
+            "lat_rho": (rho, lat),
+            "lon_u": (u, lon[:, :-1] + 0.5),
+            "lat_u": (u, lat[:, :-1]),
+        },
+    )
+    paths = []
+    for t, y, x in itertools.product(range(days), (0, 3), (0, 4)):
+        box = {"t": slice(t, t + 1)} | {dim: slice(y, y + 3) if "eta" in dim else slice(x, x + 4) for dim in {*rho, *u}}
+        paths.append(str(tmp_path / f"{len(paths)}.nc"))
+        whole.isel(box).to_netcdf(paths[-1], engine="netcdf4")
+    found = vs.open_virtual_mfdataset(paths[::-1])
+    assert dict(found.sizes) == dict(whole.sizes)
+    check(found.virtual.open(), whole)
+    assert vs.survey(paths).duplicates.empty
 
 
 def test_files_of_wrf_are_in_the_order_of_their_times(archive):

@@ -176,7 +176,7 @@ def _combined(nodes: Nodes, nested: Nested[Any], how: CombineOptions, storage: S
             if ordered and path not in ordered:
                 part = merge_parts(parts, how.rules, storage)
             elif how.dims is None:
-                part = combine_by_coords(parts, how.rules, storage)
+                part = _by_grids(parts, plan.grids, how.rules, storage)
             else:
                 dims = _find_joined_dims(path, nodes, how.dims)
                 part = combine_parts(nest_like(nested, parts), parts, dims, how.rules, storage)
@@ -321,6 +321,17 @@ def combine_trees_with_plan(
         own = {str(name) for tree in flat for name in _node(tree, path).to_dataset(inherit=False).variables}
         datasets[path] = _without_inherited(part, own | new).dataset()
     return xr.DataTree.from_dict(datasets), plan
+
+
+def _by_grids(parts: Sequence[Part], grids: Sequence[tuple[str, str]], rules: Rules, storage: Storage) -> Part:
+    """Combine parts by their coordinates: tiles of several grids grid by grid, as those of staggered variables."""
+    if len(grids) < 2:
+        return combine_by_coords(parts, rules, storage)
+    every = {dim for dims in grids for dim in dims}
+    joined = [
+        combine_by_coords([part.without_dims(every - {*dims}) for part in parts], rules, storage) for dims in grids
+    ]
+    return merge_parts(joined, rules, storage)
 
 
 def _check_repeats(part: Part, dims: Sequence[str | None]) -> None:

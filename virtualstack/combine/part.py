@@ -152,6 +152,17 @@ class Part:
         n = len(range(self.sizes[dim])[at]) if isinstance(at, slice) else len(at)
         return replace(self, variables=variables, indexes=indexes, sizes={**self.sizes, dim: n})
 
+    def without_dims(self, dims: Collection[str], /) -> Part:
+        """Return a part without the variables that have some dimensions."""
+        kept = {name: x for name, x in self.variables.items() if not {*map(str, x.dims)} & {*dims}}
+        return replace(
+            self,
+            variables=kept,
+            sizes={dim: n for dim, n in self.sizes.items() if dim not in dims},
+            indexes={name: x for name, x in self.indexes.items() if name in kept},
+            coordinates=self.coordinates & kept.keys(),
+        )
+
     def with_variables(self, variables: Mapping[str, xr.Variable], /, *, coordinates: Iterable[str] = ()) -> Part:
         """Return a part with variables replaced or added.
 

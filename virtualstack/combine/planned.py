@@ -171,16 +171,20 @@ def _with_small(part: Part, storage: Storage) -> Part:
 
 
 def _with_grid(facts: FileFacts, parts: Sequence[Part], storage: Storage, /) -> FileFacts:
-    """Return facts with the grid of the 2-D coordinates of a file; the chunks at their corners are read."""
+    """Return facts with the grids of the 2-D coordinates of a file; the chunks at their corners are read."""
     pairs: dict[tuple[str, str], list[xr.Variable]] = {}
+    data = [x for part in parts for name, x in part.variables.items() if name not in part.coordinates]
+    used = {dim for variable in data for dim in variable.dims}
     for variable in (part.variables[name] for part in parts for name in sorted(part.coordinates)):
         if variable.ndim == 2 and min(variable.shape) > 1 and variable.dtype.kind in "iuf":
             pairs.setdefault((str(variable.dims[0]), str(variable.dims[1])), []).append(variable)
-    for dims, variables in pairs.items():
-        if len(variables) == 2 and set(dims) <= set(facts.dims):
-            corners = np.stack([_corners(variable, storage) for variable in variables])
-            return replace(facts, grid=Grid.from_corners(dims, corners.astype(np.float64)))
-    return facts
+    corners = {
+        dims: np.stack([_corners(variable, storage) for variable in variables]).astype(np.float64)
+        for dims, variables in pairs.items()
+        if len(variables) == 2 and used.issuperset(dims)
+    }
+    grids = [Grid.from_corners(dims, values) for dims, values in corners.items()]
+    return replace(facts, grids=tuple(x for x in grids if x is not None))
 
 
 def _corners(variable: xr.Variable, storage: Storage) -> Any:

@@ -81,8 +81,8 @@ class FileFacts:
         Unlimited dimensions.
     attributes
         Attributes of the file.
-    grid
-        Grid of its 2-D coordinates, if it is known.
+    grids
+        Grids of its 2-D coordinates, if they are known; models with staggered grids have several.
     """
 
     source: str | None = None
@@ -99,7 +99,7 @@ class FileFacts:
     texts: Mapping[str, str] = field(default_factory=dict)
     unlimited: frozenset[str] = frozenset()
     attributes: Mapping[str, Any] = field(default_factory=dict)
-    grid: Grid | None = None
+    grids: tuple[Grid, ...] = ()
 
     @property
     def called(self) -> str:

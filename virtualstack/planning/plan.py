@@ -76,6 +76,8 @@ class Plan:
         Files that have labels of other files.
     gaps
         Missing steps.
+    grids
+        Dimensions of each grid, if the files are tiles of several: variables of each are joined by themselves.
     question
         What is ambiguous, with the options that decide; ``None`` if the plan is complete.
     is_crowded
@@ -93,6 +95,7 @@ class Plan:
     order: tuple[int, ...] = ()
     duplicates: tuple[Duplicate, ...] = ()
     gaps: tuple[MissingSteps, ...] = ()
+    grids: tuple[tuple[str, str], ...] = ()
     question: CombineError | None = None
     is_crowded: bool = False
 
@@ -389,6 +392,7 @@ class _Maker:
             order=tuple(order),
             duplicates=tuple(self.duplicates),
             gaps=tuple(self._gaps(there, dims)) if question is None else (),
+            grids=tuple(x.dims for x in self.files[0].grids if self.along.keys() >= {*x.dims}) if self.files else (),
             question=question,
             is_crowded=self.is_crowded,
         )
@@ -452,7 +456,7 @@ def _other_place(files: Sequence[FileFacts]) -> str | None:
             for name, labels in its.items():
                 if name in first.along.get(dim, {}) and not labels.equals(first.along[dim][name]):
                     return f"'{name}' differs"
-        if file.grid is not None and first.grid is not None and not np.array_equal(file.grid.corner, first.grid.corner):
+        if any(not np.array_equal(a.corner, b.corner) for a, b in zip(file.grids, first.grids, strict=False)):
             return "their 2-D coordinates differ"
     return None
 

@@ -161,17 +161,23 @@ def _numbers(files: Sequence[FileFacts], name: str) -> NDArray[np.int64] | None:
 
 def _tiles(files: Sequence[FileFacts]) -> list[Axis]:
     """Return the axes of tiles whose 2-D coordinates continue each other."""
-    grids = [file.grid for file in files]
-    first = grids[0]
-    if first is None:
+    dims = [grid.dims for grid in files[0].grids]
+    if any([grid.dims for grid in file.grids] != dims for file in files):
         return []
-    known: list[Grid] = [x for x in grids if x is not None and x.dims == first.dims]
-    if len(known) < len(files) or any(dim in file.labels for file in files for dim in first.dims):
+    each = [_tiles_of(files, [file.grids[k] for file in files]) for k in range(len(dims))]
+    return [axis for axes in each for axis in axes] if all(each) else []
+
+
+def _tiles_of(files: Sequence[FileFacts], known: Sequence[Grid]) -> list[Axis]:
+    """Return the axes of tiles of one grid, or none if they do not continue each other."""
+    dims = known[0].dims
+    if any(dim in file.labels for file in files for dim in dims):
         return []
-    corners = np.stack([x.corner for x in known])
+    corners, first, which = np.unique([x.corner for x in known], axis=0, return_index=True, return_inverse=True)
+    tiles = [known[i] for i in first.tolist()]  # files of several times are at one place
     places: dict[int, tuple[int, int]] = {0: (0, 0)}
     todo = [0]
-    following = [[_next(x, axis, corners) for x in known] for axis in (0, 1)]
+    following = [[_next(x, axis, corners) for x in tiles] for axis in (0, 1)]
     before = [{j: i for i, j in enumerate(each) if j is not None} for each in following]
     while todo:
         i = todo.pop()
@@ -181,11 +187,11 @@ def _tiles(files: Sequence[FileFacts]) -> list[Axis]:
                 if j is not None and j not in places:
                     places[j] = y + sign * step[0], x + sign * step[1]
                     todo.append(j)
-    if len(places) < len(files) or len(set(places.values())) < len(files):
+    if len(set(places.values())) < len(tiles):
         return []
     axes = []
-    for axis, dim in enumerate(first.dims):
-        at = np.array([places[i][axis] for i in range(len(files))])
+    for axis, dim in enumerate(dims):
+        at = np.array([places[i][axis] for i in which.tolist()])
         own = np.array([file.sizes[dim] for file in files])
         lengths = {int(place): set(own[at == place].tolist()) for place in np.unique(at)}
         if any(len(x) > 1 for x in lengths.values()):
