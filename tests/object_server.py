@@ -5,15 +5,12 @@ from __future__ import annotations
 import re
 import socket
 import struct
-import threading
-from collections import Counter
 from collections.abc import Callable
-from hashlib import md5
-from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
-from types import TracebackType
-from typing import Literal, Self
+from typing import Literal
 from urllib.parse import parse_qs, unquote, urlsplit
 from xml.sax.saxutils import escape, unescape
+
+from tests.servers import Handler, RangeServer, etag_of
 
 __all__ = ["Conditions", "ObjectServer"]
 
@@ -24,14 +21,14 @@ Conditions = Literal[
 ]
 
 
-class ObjectServer:
+class ObjectServer(RangeServer):
     """Keep the objects of one bucket; a context manager.
 
     Parameters
     ----------
     conditions
         How conditional writes are treated; may be changed while the server runs.
-    fault
+    put_fault
         Asked for each PUT by key: ``"before"`` resets the connection before the object is stored, ``"after"`` when it
         is stored.
 
@@ -43,70 +40,46 @@ class ObjectServer:
         If false, deletions are answered with status 403.
     unlisted
         Paths that no listing shows.
-    requests
-        Number of requests by method.
     """
 
     def __init__(
         self,
         conditions: Conditions = "heeded",
-        fault: Callable[[str], Literal["before", "after"] | None] = lambda path: None,
+        put_fault: Callable[[str], Literal["before", "after"] | None] = lambda path: None,
     ) -> None:
-        self.conditions = conditions
-        self.fault = fault
         self.objects: dict[str, bytes] = {}
+        super().__init__(self.objects, handler=_Handler)
+        self.conditions = conditions
+        self.put_fault = put_fault
         self.may_delete = True
         self.unlisted: set[str] = set()
-        self.requests: Counter[str] = Counter()
-        self.lock = threading.Lock()
 
     @property
     def options(self) -> dict[str, object]:
         """Options of ``storage=`` for S3."""
         return {
-            "endpoint": self.root,
+            "endpoint": self.root.rstrip("/"),
             "region": "us-east-1",
             "access_key_id": "key",
             "secret_access_key": "secret",
             "max_retries": 0,
         }
 
-    def __enter__(self) -> Self:
-        self._server = _Server(("127.0.0.1", 0), _Handler)
-        self._server.owner = self
-        self.root = f"http://127.0.0.1:{self._server.server_port}"
-        self._thread = threading.Thread(target=self._server.serve_forever, args=(0.02,), daemon=True)
-        self._thread.start()
-        return self
 
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
-        self._server.shutdown()
-        self._server.server_close()
-        self._thread.join()
+class _Handler(Handler):
+    wbufsize = 0  # "100 Continue" is sent at once
 
-
-class _Server(ThreadingHTTPServer):
-    daemon_threads = True
-    block_on_close = False
-    request_queue_size = 128
-    owner: ObjectServer
-
-    def handle_error(self, request: object, client_address: object) -> None:
-        """Keep quiet about connections that were reset."""
-
-
-class _Handler(BaseHTTPRequestHandler):
-    protocol_version = "HTTP/1.1"
-    disable_nagle_algorithm = True
-    server: _Server
+    @property
+    def owner(self) -> ObjectServer:
+        owner = self.server.owner
+        assert isinstance(owner, ObjectServer)
+        return owner
 
     def do_PUT(self) -> None:
         owner, path = self._begin()
         data = self.rfile.read(int(self.headers.get("Content-Length", 0)))
         is_conditional = self.headers.get("If-None-Match") == "*" or "x-goog-if-generation-match" in self.headers
-        fault = owner.fault(path)
+        fault = owner.put_fault(path)
         if fault == "before":
             self._reset()
             return
@@ -125,31 +98,16 @@ class _Handler(BaseHTTPRequestHandler):
                 b"<Error><Code>PreconditionFailed</Code><Condition>If-None-Match</Condition></Error>",
             )
         else:
-            self._answer(200, b"", ETag=_etag(data))
+            self._answer(200, b"", ETag=etag_of(data))
 
     def do_GET(self) -> None:
-        owner, path = self._begin()
-        query = parse_qs(urlsplit(self.path).query)
+        parts = urlsplit(self.path)
+        query = parse_qs(parts.query)
         if "list-type" in query:
-            self._list(path.strip("/"), query)
-            return
-        with owner.lock:
-            data = owner.objects.get(path)
-        if data is None:
-            self._answer(404, b"<Error><Code>NoSuchKey</Code></Error>")
-            return
-        headers = {"ETag": _etag(data), "Last-Modified": "Tue, 14 Nov 2023 22:13:20 GMT"}
-        found = re.fullmatch(r"bytes=(\d+)-(\d+)", self.headers.get("Range", ""))
-        if found is None:
-            self._answer(200, data, **headers)
-        elif int(found[1]) >= len(data):
-            self._answer(416, b"")
+            self._begin()
+            self._list(parts.path.strip("/"), query)
         else:
-            part = data[int(found[1]) : int(found[2]) + 1]
-            headers["Content-Range"] = f"bytes {found[1]}-{int(found[1]) + len(part) - 1}/{len(data)}"
-            self._answer(206, part, **headers)
-
-    do_HEAD = do_GET
+            super().do_GET()
 
     def do_DELETE(self) -> None:
         path = self._begin()[1]
@@ -165,7 +123,7 @@ class _Handler(BaseHTTPRequestHandler):
         self._delete(paths, 200, f"<DeleteResult>{deleted}</DeleteResult>".encode())
 
     def _delete(self, paths: list[str], status: int, body: bytes) -> None:
-        owner = self.server.owner
+        owner = self.owner
         if not owner.may_delete:
             self._answer(403, b"<Error><Code>AccessDenied</Code></Error>")
             return
@@ -174,20 +132,16 @@ class _Handler(BaseHTTPRequestHandler):
                 owner.objects.pop(path, None)
         self._answer(status, body)
 
-    def log_message(self, format: str, *args: object) -> None:
-        pass
-
     def _begin(self) -> tuple[ObjectServer, str]:
-        owner = self.server.owner
-        with owner.lock:
-            owner.requests[self.command] += 1
-        return owner, unquote(urlsplit(self.path).path.lstrip("/"))
+        with self.owner.lock:
+            self.owner.requests[self.command] += 1
+        return self.owner, unquote(urlsplit(self.path).path.lstrip("/"))
 
     def _list(self, bucket: str, query: dict[str, list[str]]) -> None:
         prefix, delimiter = (query.get(name, [""])[0] for name in ("prefix", "delimiter"))
-        with self.server.owner.lock:
-            found = self.server.owner.objects.items()
-            hidden = self.server.owner.unlisted
+        with self.owner.lock:
+            found = self.owner.objects.items()
+            hidden = self.owner.unlisted
             objects = {path.removeprefix(f"{bucket}/"): data for path, data in found if path not in hidden}
         rows, folders = [], set()
         for key, data in sorted(objects.items()):
@@ -199,7 +153,7 @@ class _Handler(BaseHTTPRequestHandler):
                 continue
             rows.append(
                 f"<Contents><Key>{escape(key)}</Key><LastModified>2023-11-14T22:13:20.000Z</LastModified>"
-                f"<ETag>{escape(_etag(data))}</ETag><Size>{len(data)}</Size></Contents>"
+                f"<ETag>{escape(etag_of(data))}</ETag><Size>{len(data)}</Size></Contents>"
             )
         rows += [f"<CommonPrefixes><Prefix>{escape(name)}</Prefix></CommonPrefixes>" for name in sorted(folders)]
         text = f"<ListBucketResult><IsTruncated>false</IsTruncated>{''.join(rows)}</ListBucketResult>"
@@ -209,16 +163,3 @@ class _Handler(BaseHTTPRequestHandler):
         self.close_connection = True
         self.connection.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0))  # close() sends RST
         self.connection.close()
-
-    def _answer(self, status: int, body: bytes, **headers: str) -> None:
-        self.send_response(status)
-        for name, value in headers.items():
-            self.send_header(name, value)
-        self.send_header("Content-Length", str(len(body)))
-        self.end_headers()
-        if self.command != "HEAD":
-            self.wfile.write(body)
-
-
-def _etag(data: bytes) -> str:
-    return f'"{md5(data).hexdigest()}"'

@@ -16,7 +16,7 @@ from types import TracebackType
 from typing import Literal, Self
 from urllib.parse import unquote
 
-__all__ = ["Fault", "Mode", "RangeServer"]
+__all__ = ["Fault", "Handler", "Mode", "RangeServer", "etag_of"]
 
 Mode = Literal[
     "normal",
@@ -70,6 +70,8 @@ class RangeServer:
         What the servers behind this name make of the etag of a file; ``None``: they send none.
     modified
         Seconds since 1970 of ``Last-Modified``; ``None``: none is sent.
+    handler
+        What answers requests; `Handler` by default.
     cors
         Whether pages of other servers may read answers, as far as a public bucket lets them: all, or those
         that are no errors, as ``add_header`` of nginx does.
@@ -99,11 +101,13 @@ class RangeServer:
         tag: Callable[[str], str] | None = lambda etag: etag,
         modified: int | None = 1_700_000_000,
         cors: Literal["always", "found"] | None = None,
+        handler: type[Handler] | None = None,
     ) -> None:
         self.host = host
         self.tag = tag
         self.modified = modified
         self.cors = cors
+        self._handler = handler or Handler
         self.files = files if isinstance(files, Mapping) else Path(files)
         self.mode: Mode = mode
         self.status = status
@@ -156,12 +160,12 @@ class RangeServer:
         if kept is None or kept[0] != version:
             if not isinstance(self.files, Mapping):
                 data = file.read_bytes()
-            kept = self._kept[path] = (version, data, f'"{md5(data).hexdigest()}"')
+            kept = self._kept[path] = (version, data, etag_of(data))
         return kept[1:]
 
     def __enter__(self) -> Self:
         self.closing.clear()
-        self._server = _Server((self.host, 0), _Handler)
+        self._server = _Server((self.host, 0), self._handler)
         self._server.owner = self
         self._thread = threading.Thread(target=self._server.serve_forever, args=(0.02,), daemon=True)
         self._thread.start()
@@ -187,7 +191,7 @@ class _Server(ThreadingHTTPServer):
         """Keep quiet where a client hung up."""
 
 
-class _Handler(BaseHTTPRequestHandler):
+class Handler(BaseHTTPRequestHandler):
     protocol_version = "HTTP/1.1"
     disable_nagle_algorithm = True
     wbufsize = -1  # one packet for headers and a small body
@@ -292,3 +296,8 @@ class _Handler(BaseHTTPRequestHandler):
                 time.sleep(0.05)
             return
         self.wfile.write(b"%x\r\n%b\r\n0\r\n\r\n" % (len(body), body) if chunked and body else body)
+
+
+def etag_of(data: bytes) -> str:
+    """ETag of the bytes of a file."""
+    return f'"{md5(data).hexdigest()}"'

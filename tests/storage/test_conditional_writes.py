@@ -16,10 +16,10 @@ def target_of(kind, server, **options):
         case "s3":
             url, found = "s3://b/x", {**server.options, **options}
         case "gs":
-            url, found = "gs://b/x", {"endpoint": server.root, "token": "t", "max_retries": 0}
+            url, found = "gs://b/x", {"endpoint": server.root.rstrip("/"), "token": "t", "max_retries": 0}
         case "az":
             account = {"account_name": "acc", "account_key": "a2V5"}
-            url, found = "az://b/x", {"endpoint": f"{server.root}/acc", "max_retries": 0, **account}
+            url, found = "az://b/x", {"endpoint": f"{server.root}acc", "max_retries": 0, **account}
         case "store":
             config = {**server.options, **options}
             del config["max_retries"]
@@ -99,7 +99,7 @@ def test_a_writer_that_may_not_delete():
 
 def test_what_a_failed_write_says():
     """A reset is no refusal, and a write is no read."""
-    with ObjectServer(fault=lambda path: "before") as server:
+    with ObjectServer(put_fault=lambda path: "before") as server:
         target = target_of("s3", server)
         with pytest.raises(StorageError) as caught:
             target.put("k", b"1")

@@ -85,7 +85,7 @@ def test_a_file_that_obstore_does_not_know_is_read_by_google_auth(server, monkey
               "token_type": "Bearer", "expires_in": 3600}  # fmt: skip
 
     with RangeServer({}, mode="status", status=200, body=json.dumps(answer).encode()) as exchange:
-        monkeypatch.setattr(servers._Handler, "do_POST", servers._Handler.do_GET, raising=False)
+        monkeypatch.setattr(servers.Handler, "do_POST", servers.Handler.do_GET, raising=False)
         path = tmp_path / "external.json"
         file = {"type": "external_account", "audience": "a", "token_url": exchange.url("v1/token")}
         file["subject_token_type"] = "urn:ietf:params:oauth:token-type:jwt"

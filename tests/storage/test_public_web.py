@@ -24,7 +24,7 @@ from cryptography.hazmat.primitives.asymmetric import ec
 
 import virtualstack as vs
 from tests.forks import forked, forking
-from tests.servers import RangeServer, _Handler
+from tests.servers import Handler, RangeServer
 from virtualstack.errors import ForbiddenLocationError, SourceChangedError, SourceNotFoundError, StorageError
 from virtualstack.location import Location
 from virtualstack.storage import (
@@ -632,7 +632,7 @@ def test_a_body_that_does_not_end_is_broken_off(server, monkeypatch, status):
             handler.wfile.write(b"%x\r\n%b\r\n" % (1 << 20, bytes(1 << 20)))
             sent.append(0)
 
-    monkeypatch.setattr(_Handler, "_answer_file", endless)
+    monkeypatch.setattr(Handler, "_answer_file", endless)
     with pytest.raises(StorageError):
         opened(server.url("small"))
     if status == 200:

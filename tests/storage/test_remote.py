@@ -15,7 +15,7 @@ from hypothesis import strategies as st
 from obstore.store import HTTPStore
 
 from tests.amount import examples
-from tests.servers import RangeServer, _Handler
+from tests.servers import Handler, RangeServer
 from virtualstack.errors import SourceChangedError, SourceNotFoundError, StorageError
 from virtualstack.location import Location
 from virtualstack.storage import Storage, UnlistableError, open_source, remote
@@ -225,7 +225,7 @@ def test_a_body_that_does_not_end_is_broken_off(server, monkeypatch, size, n):
     monkeypatch.setattr(remote, "MAX_GAP_BYTES", 0)
     sent, most = Counter(), 64  # MiB of one answer: more than sockets hold, which is 36 with usual settings of Linux
 
-    def endless(handler: _Handler, _owner, data, etag, range_, **_):
+    def endless(handler: Handler, _owner, data, etag, range_, **_):
         first, last = (int(x) for x in range_.removeprefix("bytes=").split("-"))
         handler.send_response(206)
         handler.send_header("Content-Range", f"bytes {first}-{last}/{len(data)}")
@@ -235,7 +235,7 @@ def test_a_body_that_does_not_end_is_broken_off(server, monkeypatch, size, n):
             handler.wfile.write(bytes(1 << 20))
             sent[range_] += 1
 
-    monkeypatch.setattr(_Handler, "_answer_file", endless)
+    monkeypatch.setattr(Handler, "_answer_file", endless)
     url = server.url("a/b c.nc")
     expected = None if size is None else Location(url, size=size)
     with pytest.raises(StorageError, match="but its server sends more"):
@@ -248,7 +248,7 @@ def test_an_object_that_does_not_end_is_broken_off(server, monkeypatch):
     """Its length is said twice, and chunks go on behind it."""
     sent = []
 
-    def endless(handler: _Handler, *_, **__):
+    def endless(handler: Handler, *_, **__):
         handler.send_response(200)
         handler.send_header("Last-Modified", formatdate(0, usegmt=True))
         handler.send_header("Content-Length", "100")
@@ -258,7 +258,7 @@ def test_an_object_that_does_not_end_is_broken_off(server, monkeypatch):
             handler.wfile.write(b"%x\r\n%b\r\n" % (1 << 20, bytes(1 << 20)))
             sent.append(0)
 
-    monkeypatch.setattr(_Handler, "_answer_file", endless)
+    monkeypatch.setattr(Handler, "_answer_file", endless)
     with pytest.raises(StorageError, match="but its server sends more"):
         Storage.from_option(QUICK).target(server.root).get("small")
     assert len(sent) < 64

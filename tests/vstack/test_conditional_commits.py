@@ -68,9 +68,9 @@ def test_two_writers_of_a_good_bucket(odds):
 
     with ObjectServer() as server:
         save(server, Q)
-        server.fault = fault
+        server.put_fault = fault
         told, errors = race(server, 6)
-        server.fault = lambda path: None
+        server.put_fault = lambda path: None
         assert there(server) >= told
         assert len(told) + len(errors) == 6
         assert told == {f"v{i}" for i in range(6)} or odds
@@ -82,7 +82,7 @@ def test_two_writers_of_a_bucket_that_ignores_conditions():
         save(server, Q)
     before = dict(server.objects)
     with ObjectServer("ignored") as bad:
-        bad.objects = dict(before)
+        bad.objects.update(before)
         told, errors = race(bad)
         assert told == set()
         assert all("ignores conditions" in str(error) for error in errors)
@@ -123,7 +123,7 @@ def test_a_condition_that_is_refused_for_a_moment():
                 left[0] -= 1
                 server.conditions = "refused" if left[0] >= 0 else "heeded"
 
-        server.fault = fault
+        server.put_fault = fault
         save(server, Q)
         assert there(server) == set()
         assert len(keys(server, BUNDLES)) == 1
@@ -140,7 +140,7 @@ def test_a_connection_that_breaks_once(when):
             return when
         return None
 
-    with ObjectServer(fault=fault) as server:
+    with ObjectServer(put_fault=fault) as server:
         save(server, Q)
         assert left == [0]
         assert len(keys(server, SNAPSHOTS)) == len(keys(server, BUNDLES)) == 1
@@ -149,7 +149,7 @@ def test_a_connection_that_breaks_once(when):
 
 def test_a_connection_that_breaks_always():
     """The error says what happened, and that it was about the snapshot."""
-    with ObjectServer(fault=lambda path: "before" if SNAPSHOTS in path else None) as server:
+    with ObjectServer(put_fault=lambda path: "before" if SNAPSHOTS in path else None) as server:
         with pytest.raises(StorageError, match=rf"{SNAPSHOTS}/.*could not be accessed: the connection was reset"):
             save(server, Q)
         assert keys(server, SNAPSHOTS) == []
