@@ -455,6 +455,58 @@ def test_a_proxy_of_the_environment_connects(names, monkeypatch):
         opened("http://nowhere.org/x")
 
 
+class Tunnels(Forwards):
+    """A proxy that passes on what comes."""
+
+    def do_CONNECT(self):
+        self.server.asked.append((self.path, dict(self.headers)))
+        with socket.create_connection((PUBLIC, int(self.path.rpartition(":")[2]))) as there:
+            self.send_response(200)
+            self.end_headers()
+            back = threading.Thread(target=self._pass, args=(there, self.connection))
+            back.start()
+            self._pass(self.connection, there)
+            back.join()
+        self.close_connection = True
+
+    @staticmethod
+    def _pass(one, other):
+        with contextlib.suppress(OSError):
+            while part := one.recv(65536):
+                other.sendall(part)
+        with contextlib.suppress(OSError):
+            other.shutdown(socket.SHUT_WR)
+
+
+@pytest.mark.parametrize("kind", ["http", "https"])
+def test_a_tunnel_through_a_proxy(names, context, monkeypatch, kind):
+    """Also through one that speaks TLS itself: the certificate is that of the server, and time limits are kept."""
+    names[0]["one.org"] = [PUBLIC]
+
+    class Hangs(Serves):
+        def do_GET(self):
+            if self.path == "/slow":
+                time.sleep(1)
+            return super().do_GET()
+
+    secure = context if kind == "https" else None
+    with leading({}, context=secure, handler=Tunnels) as proxy, leading({}, context=context, handler=Hangs) as server:
+        monkeypatch.setenv("https_proxy", f"{kind}://me:word@one.org:{proxy.server_port}")
+        port = server.server_port
+        source = opened(f"https://one.org:{port}/x")
+        assert [source.read(0, 6), source.read(1, 2)] == [b"secure", b"ec"]
+        assert [path for path, _ in proxy.asked] == [f"one.org:{port}"]
+        names[0]["two.org"] = [PUBLIC]
+        with pytest.raises(StorageError, match="its certificate is not accepted"):
+            opened(f"https://two.org:{port}/x")
+        hasty = {"https://": PublicWeb((), (("read_timeout", "200ms"), ("max_retries", 0)))}
+        with pytest.raises(StorageError, match="it gave no answer in time"):
+            open_source(f"https://one.org:{port}/slow", storage=hasty)
+        with pytest.raises(ForbiddenLocationError, match="is on a host that is link-local"):
+            opened("https://169.254.169.254/x")
+        transfers.STATE.forget()
+
+
 def test_it_pickles(server):
     storage = pickle.loads(pickle.dumps(Storage.from_option(WEB)))
     assert storage == Storage.from_option(WEB)
