@@ -11,7 +11,7 @@ from virtualstack.errors import StorageError
 from virtualstack.formats.hdf5 import byte_readers, fetch
 from virtualstack.formats.hdf5.fetch import MetadataSource, Scheduler
 from virtualstack.formats.hdf5.structures.requests import Blocks, Span, StructureError, read_blocks, read_span
-from virtualstack.storage import MemorySource, open_source
+from virtualstack.storage import MemorySource, SourceFile, open_source
 from virtualstack.testing.sources import FaultySource, RecordingSource
 
 DATA = np.random.default_rng(0).bytes(6_000_000)
@@ -249,7 +249,7 @@ def test_the_file_for_h5py_is_the_source(source):
     """The file gives the bytes of the source, before and after parsers have run."""
     metadata = MetadataSource(source)
     metadata.run(read_span(100, 1000))
-    file = metadata.file()
+    file = SourceFile(metadata, block_size=0)
     assert file.read() == source.read(0, source.size)
     file.seek(90)
     assert file.read(20) == source.read(90, 20)
@@ -280,9 +280,8 @@ def test_a_small_file_is_fetched_whole_at_once():
     source = Far(DATA[: 4 << 20])
     metadata = MetadataSource(source)
     metadata.run_all([read_span(0, 8), read_span(4_000_000, 8), read_blocks(np.arange(100) * 40_000, 100)])
-    metadata.file().read(1000)
+    metadata.read(0, 1000)
     assert source.reads == [(0, 4 << 20)]
-    assert metadata.misses == 0
 
 
 def test_parsers_of_a_level_are_answered_by_one_round():
@@ -370,27 +369,26 @@ def test_more_metadata_than_memory_should_hold_is_refused(monkeypatch):
         MetadataSource(Far()).run(read_span(0, 1_500_000))
 
 
-def test_misses_of_the_file_for_h5py_are_counted_and_grow():
+def test_reads_of_the_file_for_h5py_grow():
     """What parsers did not fetch is fetched in blocks of 64 KiB, larger ones where reading goes on in sequence."""
     source = Far()
     metadata = MetadataSource(source)
     metadata.run(read_span(0, 8))
-    file = metadata.file()
+    file = SourceFile(metadata, block_size=0)
     for address in (1_000_000, 1_000_100, 3_000_000):
         file.seek(address)
         assert file.read(100) == DATA[address : address + 100]
-    assert metadata.misses == 2
-    assert source.reads[-1] == (3_000_000 // 65536 * 65536, 65536)
+    assert source.reads[2:] == [(address // 65536 * 65536, 65536) for address in (1_000_000, 3_000_000)]
     file.seek(0)
     assert b"".join(iter(lambda: file.read(10_000), b"")) == DATA
-    assert metadata.misses < 12
+    assert len(source.reads) < 2 + 12
 
 
 def test_what_h5py_reads_is_kept_up_to_a_limit(monkeypatch):
     """Values that h5py reads through the file do not fill the memory."""
     monkeypatch.setattr(fetch, "_MAX_UNREQUESTED_BYTES", 100_000)
     source = Far()
-    file = MetadataSource(source).file()
+    file = SourceFile(MetadataSource(source), block_size=0)
     for address in (1_000_000, 2_000_000, 3_000_000, 3_000_000):
         file.seek(address)
         assert file.read(100) == DATA[address : address + 100]
@@ -406,9 +404,12 @@ def test_h5py_opens_a_file_over_fetched_bytes(tmp_path):
         file["values"].attrs["units"] = "m"
     data = path.read_bytes()
     metadata = MetadataSource(Far(data))
-    with h5py.File(metadata.file(), "r") as file:
+    with h5py.File(SourceFile(metadata, block_size=0), "r") as file:
         assert file["values"].attrs["units"] == "m"
         np.testing.assert_array_equal(file["values"][:], values)
     faulty = MetadataSource(FaultySource(MemorySource(data, "https://host/data.h5"), touching=(7_000_000, 500_000)))
-    with h5py.File(faulty.file(), "r") as file, pytest.raises(StorageError, match="were made to fail"):
+    with (
+        h5py.File(SourceFile(faulty, block_size=0), "r") as file,
+        pytest.raises(StorageError, match="were made to fail"),
+    ):
         file["values"][900_000]

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import threading
 from collections import deque
 from collections.abc import Callable, Sequence
@@ -20,7 +21,7 @@ from virtualstack.formats.hdf5.byte_readers import (
 )
 from virtualstack.formats.hdf5.structures.requests import Blocks, OutsideError, Parse, Span, StructureError
 from virtualstack.location import Location, is_remote
-from virtualstack.storage import ByteRange, Bytes, MemorySource, Source, SourceFile
+from virtualstack.storage import ByteRange, Bytes, MemorySource, Source
 
 __all__ = ["MetadataSource", "Scheduler"]
 
@@ -53,14 +54,11 @@ class MetadataSource:
         Size of the file in bytes.
     end
         Offset in the file at which the bytes that parsers may request end. It may be set when it is known.
-    misses
-        Number of reads of the file that had to fetch bytes.
     """
 
     def __init__(self, source: Source, /, *, base: int = 0) -> None:
         self.base = base
         self.size = self.end = source.size
-        self.misses = 0
         self._source = source
         self._reader = _reader(source)
         self._lock = threading.Lock()
@@ -101,10 +99,6 @@ class MetadataSource:
         scheduler.run()
         return results
 
-    def file(self) -> SourceFile:
-        """Return the whole file as a Python file, for h5py."""
-        return SourceFile(self, block_size=0)
-
     def read(self, offset: int, length: int, /) -> bytes:
         """Read exactly ``length`` bytes from ``offset`` of the file; missing bytes are fetched in aligned blocks.
 
@@ -116,10 +110,8 @@ class MetadataSource:
         if offset < 0 or not 0 < length <= self.size - offset or length > _MAX_BLOCK_BYTES:
             return self._source.read(offset, length)
         with self._lock:
-            try:
+            with contextlib.suppress(NotFetchedError):
                 return self._reader.span(offset, length)
-            except NotFetchedError:
-                self.misses += 1
             if self._n_unrequested > _MAX_UNREQUESTED_BYTES:
                 return self._source.read(offset, length)
             self._fetch_around(offset, length)
