@@ -16,7 +16,7 @@ from virtualstack.codecs.cast import cast_codec, cast_numbers
 from virtualstack.errors import ChunkAlignmentError, CombineError, ManifestError
 from virtualstack.location import Access
 from virtualstack.manifests.cell_bounds import check_reach, fit
-from virtualstack.manifests.cells import blocks, first_cell
+from virtualstack.manifests.cells import along, blocks, first_cell
 from virtualstack.manifests.cf import can_cast_floats, differing_key
 from virtualstack.manifests.chunk_manifest import ChunkManifest
 from virtualstack.manifests.counted import counted
@@ -245,7 +245,7 @@ class ManifestArray(NDArrayOperatorsMixin):
             return
         for box in blocks(manifest.shape):
             lengths = [
-                np.diff(axis.lines(cells.start, cells.stop)).reshape((-1,) + (1,) * (self.ndim - i - 1))
+                along(np.diff(axis.lines(cells.start, cells.stop)), i, self.ndim)
                 for i, (axis, cells) in enumerate(zip(self.grid.axes, box, strict=True))
             ]
             check_reach(manifest.read(box), lengths, name=self.name, find_cell=partial(first_cell, box))

@@ -17,6 +17,7 @@ __all__ = [
     "CellBox",
     "CellNumbers",
     "ManifestSummary",
+    "along",
     "blocks",
     "check_count",
     "check_work",
@@ -78,6 +79,11 @@ MAX_READ_CELLS = 1 << 28
 """Largest number of cells that are read at once: 6.4 GB of entries. Metadata of a few bytes can claim any number."""
 
 
+def along(values: NDArray[Any], axis: int, ndim: int, /) -> NDArray[Any]:
+    """Reshape a 1-D array so that it broadcasts along one axis."""
+    return values.reshape((-1,) + (1,) * (ndim - axis - 1))
+
+
 def mesh(box: CellBox, url: str | None, /) -> CellNumbers:
     """Return the cells of a box by their indexes along each axis.
 
@@ -88,7 +94,7 @@ def mesh(box: CellBox, url: str | None, /) -> CellNumbers:
     """
     check_count(math.prod(max(side.stop - side.start, 0) for side in box), url)
     runs = [np.arange(side.start, max(side.stop, side.start), dtype=np.int64) for side in box]
-    return tuple(run.reshape((-1,) + (1,) * (len(box) - i - 1)) for i, run in enumerate(runs))
+    return tuple(along(run, i, len(box)) for i, run in enumerate(runs))
 
 
 def check_work(n_cells: int, /) -> None:

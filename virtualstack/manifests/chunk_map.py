@@ -14,7 +14,7 @@ from virtualstack.codecs.codec import Codec, shortened
 from virtualstack.drawing.facts import ChunkMap, SourceFacts, SourceFactsPage, StoredKind, common_prefix
 from virtualstack.location import Location
 from virtualstack.manifests.array import ManifestArray
-from virtualstack.manifests.cells import CellBox, blocks
+from virtualstack.manifests.cells import CellBox, along, blocks
 from virtualstack.manifests.chunk_manifest import ABSENT, EMPTY, FIRST, INLINE
 from virtualstack.manifests.display import codec_names
 from virtualstack.manifests.encoding import ChunkEncoding, stored_dtype
@@ -291,7 +291,7 @@ class _Boxes:
         return found.reshape(-1)
 
     def _along(self, box: CellBox, axis: int) -> NDArray[np.int64]:
-        return np.arange(box[axis].start, box[axis].stop).reshape((-1,) + (1,) * (len(box) - axis - 1))
+        return along(np.arange(box[axis].start, box[axis].stop), axis, len(box))
 
 
 def _reduced(cells: NDArray[np.int64], n_cells: int, n_boxes: int) -> NDArray[np.int64]:

@@ -14,6 +14,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from virtualstack.errors import ChunkAlignmentError
+from virtualstack.manifests.cells import along
 from virtualstack.manifests.chunk_manifest import ENTRY, ChunkManifest
 from virtualstack.manifests.encoding import ChunkEncoding
 from virtualstack.manifests.grid import ChunkAxis, ChunkGrid
@@ -21,7 +22,6 @@ from virtualstack.manifests.grid import ChunkAxis, ChunkGrid
 __all__ = [
     "MAX_CUT_CELLS",
     "Chunks",
-    "along",
     "begin_at",
     "check_cells",
     "cut",
@@ -49,11 +49,6 @@ class Chunks(NamedTuple):
 
     manifest: ChunkManifest
     grid: ChunkGrid
-
-
-def along(values: NDArray[Any], axis: int, ndim: int, /) -> NDArray[Any]:
-    """Reshape a 1-D array so that it broadcasts along one axis."""
-    return values.reshape((-1,) + (1,) * (ndim - axis - 1))
 
 
 def select(

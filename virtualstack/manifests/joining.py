@@ -14,11 +14,11 @@ from numpy.typing import NDArray
 from virtualstack.codecs.equivalence import tells_values
 from virtualstack.errors import CombineError
 from virtualstack.location import Location
-from virtualstack.manifests.cells import CellNumbers, ManifestSummary
+from virtualstack.manifests.cells import CellNumbers, ManifestSummary, along
 from virtualstack.manifests.chunk_manifest import ENTRY, FIRST, INLINE, ChunkManifest
 from virtualstack.manifests.encoding import Fill
 from virtualstack.manifests.grid import ChunkAxis, ChunkGrid, union
-from virtualstack.manifests.indexing import Chunks, along, refine
+from virtualstack.manifests.indexing import Chunks, refine
 from virtualstack.manifests.manifest import Manifest, UnreadManifest
 from virtualstack.manifests.paged import map_in_threads
 from virtualstack.manifests.unify import join, unify
@@ -364,6 +364,6 @@ def _same_decoding(left: ChunkManifest, right: ChunkManifest, grid: ChunkGrid) -
     differ = decoding[i] != decoding[j]
     strides = np.array([x.strides for x in left.encodings], np.int64).reshape(len(left.encodings), len(grid.axes))
     for axis, cells in enumerate(grid.axes):
-        long = (cells.lengths() > 1).reshape((-1,) + (1,) * (len(grid.axes) - axis - 1))
+        long = along(cells.lengths() > 1, axis, len(grid.axes))
         differ = differ | (long & (strides[i, axis] != strides[j, axis]))
     return not bool((differ & ~left.holes).any())

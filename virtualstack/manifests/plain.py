@@ -14,6 +14,7 @@ from virtualstack.codecs.cast import CAST
 from virtualstack.codecs.cf import CF
 from virtualstack.codecs.codec import Codec
 from virtualstack.manifests.array import ManifestArray
+from virtualstack.manifests.cells import along
 from virtualstack.manifests.chunk_manifest import ChunkManifest
 from virtualstack.manifests.counted import CountedManifest
 from virtualstack.manifests.encoding import ChunkEncoding, c_strides, native, stored_dtype
@@ -169,7 +170,7 @@ def longest_cells(manifest: ChunkManifest, grid: ChunkGrid, /) -> NDArray[np.int
     if len(manifest.encodings) > 1:
         rows = manifest.entries["encoding"][~manifest.holes]
         for i, axis in enumerate(grid.axes):
-            lengths = axis.lengths().reshape((-1,) + (1,) * (len(grid.axes) - i - 1))
+            lengths = along(axis.lengths(), i, len(grid.axes))
             np.maximum.at(longest[:, i], rows, np.broadcast_to(lengths, manifest.shape)[~manifest.holes])
     elif manifest.encodings:
         longest[0] = [axis.lengths().max(initial=1) for axis in grid.axes]

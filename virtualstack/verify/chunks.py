@@ -18,6 +18,7 @@ from virtualstack.errors import ManifestError, MissingDependencyError, ReaderErr
 from virtualstack.formats.base import ReadOptions
 from virtualstack.location import Location
 from virtualstack.manifests import FIRST, ChunkEncoding, ManifestArray, ManifestGroup
+from virtualstack.manifests.cells import along
 from virtualstack.progress import Progress, progress_shown
 from virtualstack.scanning import scan
 from virtualstack.storage import Storage
@@ -87,7 +88,7 @@ class _Chunk:
         lengths = [side.stop - side.start for side in self.box()]
         found = np.full((1,) * len(lengths), self.start, np.int64)
         for axis, (n, step) in enumerate(zip(lengths, self.encoding.strides, strict=True)):
-            found = found + (np.arange(n) * step).reshape((-1,) + (1,) * (len(lengths) - axis - 1))
+            found = found + along(np.arange(n) * step, axis, len(lengths))
         return np.broadcast_to(found, lengths)
 
 

@@ -19,9 +19,9 @@ from zarr.registry import get_codec_class
 from virtualstack.codecs.codec import Codec
 from virtualstack.codecs.pipeline import n_array_codecs, split_elementwise, stored_dtype
 from virtualstack.errors import MissingDependencyError, UnsupportedFeatureError, WriterError
-from virtualstack.manifests import ChunkEncoding, ManifestArray, ManifestGroup, unnamed_coordinates, value_changing
+from virtualstack.manifests import ChunkEncoding, ManifestArray, ManifestGroup, value_changing
 from virtualstack.manifests.encoding import native
-from virtualstack.zarr.metadata.attributes import json_attributes
+from virtualstack.zarr.metadata.attributes import json_attributes, with_coordinates
 
 __all__ = [
     "array_document",
@@ -228,10 +228,7 @@ def fill_attribute(value: Any, dtype: np.dtype[Any]) -> Any:
 
 def group_document(group: ManifestGroup, /) -> dict[str, Any]:
     """Return ``zarr.json`` of a group; coordinates that no variable names are listed as xarray does it."""
-    attributes = _attributes(group.attributes, None)
-    present = str(attributes.get("coordinates", "")).split()
-    if extra := [name for name in unnamed_coordinates(group) if " " not in name]:
-        attributes["coordinates"] = " ".join([*present, *(name for name in extra if name not in present)])
+    attributes = with_coordinates(_attributes(group.attributes, None), group)
     return {"zarr_format": 3, "node_type": "group", "attributes": attributes}
 
 

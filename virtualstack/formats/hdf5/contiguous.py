@@ -19,6 +19,7 @@ from virtualstack.errors import SourceNotFoundError, StorageError
 from virtualstack.formats.hdf5.structures.requests import LostValuesError, NoReferencesError
 from virtualstack.location import Location, local_path
 from virtualstack.manifests import ENTRY, FIRST, ChunkAxis, ChunkEncoding, ChunkGrid, ChunkManifest, Fill
+from virtualstack.manifests.cells import along
 from virtualstack.manifests.encoding import c_strides
 
 __all__ = ["UNLIMITED", "FileSegment", "contiguous_chunks", "external_segments", "split_shape"]
@@ -276,7 +277,7 @@ def _places(grid: ChunkGrid, ends: NDArray[np.int64]) -> tuple[NDArray[np.int64]
     """Return the first element of each cell, counted in C order of the array, and the segment that contains it."""
     first = np.zeros(grid.shape, np.int64)
     for axis, (cells, step) in enumerate(zip(grid.axes, c_strides(grid.array_shape), strict=True)):
-        first += (cells.lines()[:-1] * step).reshape((-1,) + (1,) * (len(grid.axes) - axis - 1))
+        first += along(cells.lines()[:-1] * step, axis, len(grid.axes))
     return first, np.searchsorted(ends, first, "right")
 
 

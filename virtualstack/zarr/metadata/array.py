@@ -24,6 +24,7 @@ from virtualstack.manifests import (
     PagedManifest,
     value_changing,
 )
+from virtualstack.manifests.cells import along
 from virtualstack.manifests.paged import PageSource
 from virtualstack.printable import counted
 from virtualstack.zarr.metadata.shards import Shards
@@ -115,7 +116,7 @@ class ArrayMetadata:
         rows = np.zeros((1,) * len(shape), np.int64)
         for axis, edges in enumerate(self.edges or ()):
             lengths, row = np.unique(edges, return_inverse=True)
-            rows = rows * len(lengths) + row[: shape[axis]].reshape((-1,) + (1,) * (len(shape) - axis - 1))
+            rows = rows * len(lengths) + along(row[: shape[axis]], axis, len(shape))
         return np.broadcast_to(rows, shape)
 
     def array(self, manifest: Manifest, /, *, path: str) -> ManifestArray:

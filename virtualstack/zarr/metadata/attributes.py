@@ -11,6 +11,7 @@ from typing import Any
 import numpy as np
 
 from virtualstack.errors import MalformedFileError, WriterError
+from virtualstack.manifests import ManifestGroup, unnamed_coordinates
 
 __all__ = [
     "attribute_dtypes",
@@ -19,6 +20,7 @@ __all__ = [
     "parse_json",
     "restore_cf",
     "restore_dtypes",
+    "with_coordinates",
     "with_dtypes",
 ]
 
@@ -44,6 +46,13 @@ def json_attributes(attributes: Mapping[str, Any], /, *, variable: str) -> dict[
         A value has no JSON form.
     """
     return {str(name): _value(value, f"{variable}.{name}") for name, value in attributes.items()}
+
+
+def with_coordinates(attributes: dict[str, Any], group: ManifestGroup, /) -> dict[str, Any]:
+    """Return attributes of a group that name coordinates which no variable names: not CF, but as xarray does it."""
+    named = str(attributes.get("coordinates", "")).split()
+    extra = [name for name in unnamed_coordinates(group) if " " not in name and name not in named]
+    return {**attributes, "coordinates": " ".join([*named, *extra])} if extra else attributes
 
 
 def attribute_dtypes(attributes: Mapping[str, Any], dtype: np.dtype[Any] | None = None, /) -> dict[str, str]:

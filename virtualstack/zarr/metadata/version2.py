@@ -16,13 +16,13 @@ from virtualstack.manifests import (
     ManifestArray,
     ManifestGroup,
     PlainArray,
-    unnamed_coordinates,
 )
 from virtualstack.zarr.metadata.array import ArrayMetadata, ordered_encoding, read_counts, read_names
 from virtualstack.zarr.metadata.attributes import (
     json_attributes,
     keep_unwritable_attributes,
     restore_cf,
+    with_coordinates,
     with_dtypes,
 )
 from virtualstack.zarr.metadata.holes import (
@@ -128,13 +128,7 @@ def group_attributes(group: ManifestGroup, path: str, /) -> dict[str, Any]:
     WriterError
         An attribute has no JSON form.
     """
-    attributes = json_attributes(group.attributes, variable=path)
-    extra = unnamed_coordinates(group)
-    if extra and all(" " not in name for name in extra):
-        # CF does not define this attribute for groups, but xarray writes and reads it for coordinates that no variable
-        # names.
-        attributes["coordinates"] = " ".join([*str(attributes.get("coordinates", "")).split(), *extra])
-    return attributes
+    return with_coordinates(json_attributes(group.attributes, variable=path), group)
 
 
 def takes_holes(array: ManifestArray, plain: PlainArray, /) -> bool:

@@ -10,6 +10,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from virtualstack.manifests import ABSENT, ENTRY, INLINE, ChunkAxis, ChunkEncoding, ChunkGrid, ChunkManifest
+from virtualstack.manifests.cells import along
 from virtualstack.zarr.uniform import count_overlaps
 
 __all__ = ["match_chunks"]
@@ -149,5 +150,5 @@ def _expected_starts(axes: Sequence[_AxisMatch], encoding: ChunkEncoding) -> NDA
     """Return the start of each cell in a stored chunk that begins where its chunk of the target begins."""
     expected = np.zeros((1,) * len(axes), np.int64)
     for i, axis in enumerate(axes):
-        expected = expected + (axis.offset * encoding.strides[i]).reshape((-1,) + (1,) * (len(axes) - i - 1))
+        expected = expected + along(axis.offset * encoding.strides[i], i, len(axes))
     return expected
