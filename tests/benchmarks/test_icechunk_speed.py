@@ -6,8 +6,8 @@ import zarr
 
 from tests.benchmarks.reference_cube import CHUNKS, group_of
 from tests.benchmarks.timing import IS_FULL, interleaved
+from virtualstack.icechunk.append import to_icechunk
 from virtualstack.icechunk.reader import read_session
-from virtualstack.icechunk.writer import write_icechunk
 
 icechunk = pytest.importorskip("icechunk", reason="Icechunk is not installed: pip install 'virtualstack[icechunk]'")
 
@@ -25,7 +25,7 @@ def test_write():
 
     def ours():
         store = session().store
-        write_icechunk(group, store)
+        to_icechunk(group, store)
         return store
 
     def theirs():

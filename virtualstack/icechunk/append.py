@@ -51,7 +51,7 @@ def to_icechunk(group: ManifestGroup, store: Any, /, **options: Any) -> None:
     store
         ``session.store`` of a writable session.
     options
-        Options of :func:`writing`.
+        Options of ``vds.virtual.to_icechunk``.
 
     Raises
     ------
@@ -97,7 +97,7 @@ def writing(
     mode, append_dim, region, ordered, join, combine_options
         Options of :class:`~virtualstack.combine.addition.Addition`.
     storage, absent, inline_limit, rewrite, progress
-        Options of :func:`~virtualstack.icechunk.writer.write_icechunk`.
+        Options of ``vds.virtual.to_icechunk``.
 
     Raises
     ------

@@ -7,7 +7,7 @@ import json
 from collections.abc import AsyncIterator, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
-from typing import Any, Literal
+from typing import Any
 
 import numpy as np
 from zarr.core.buffer import cpu
@@ -42,7 +42,6 @@ __all__ = [
     "form_options",
     "group_path",
     "write_group",
-    "write_icechunk",
 ]
 
 MAX_IN_MANIFEST = (1 << 16) - 1
@@ -153,64 +152,8 @@ _MODES = "w-", "w"
 _MAX_REQUESTS = 32
 
 
-def write_icechunk(
-    group: ManifestGroup,
-    store: Any,
-    /,
-    *,
-    path: str | None = None,
-    mode: Literal["w-", "w"] = "w-",
-    storage: StorageLike = None,
-    inline_limit: int = 1 << 20,
-    rewrite: Budget | str | float | None = None,
-    absent: OnAbsent = "raise",
-) -> None:
-    """Write a group into an Icechunk session; the user commits the session afterwards.
-
-    Icechunk cannot hold the sizes of sources, declared dimensions without an array, and refusals, so these are left
-    out. Each source gets a checksum if one is known: the etag in S3, otherwise the modification time in whole seconds.
-    Icechunk refuses to read from sources that changed.
-
-    Chunks of different lengths become a rectilinear grid, which zarr reads with
-    ``zarr.config.set({"array.rectilinear_chunks": True})``.
-
-    Parameters
-    ----------
-    group
-        Group to write. An array that is not plain needs whole chunks with the same codecs, or re-encoding within
-        ``rewrite``, or a size of at most ``inline_limit``.
-    store
-        ``session.store`` of a writable session.
-    path
-        Path of the group in the repository; the default is the root. Missing parent groups are created.
-    mode
-        ``"w-"`` if the group must not exist yet; ``"w"`` to replace it and all groups below it.
-    storage
-        Storage options, as in :meth:`~virtualstack.storage.Storage.from_option`.
-    inline_limit, rewrite
-        Options of :func:`~virtualstack.kerchunk.writer.write_kerchunk`; re-encoded chunks are stored in the repository.
-    absent
-        ``"raise"`` to refuse ABSENT chunks, or ``"fill"`` to let them read as the fill value.
-
-    Raises
-    ------
-    WriterError
-        Icechunk cannot hold an array, the repository has no virtual chunk container for a source, the group exists, or
-        the session is read-only; nothing was written.
-    ValueError
-        ``mode`` or ``absent`` has an unknown value, or ``rewrite`` is not a budget.
-    StorageError
-        The repository cannot be read or written.
-    MissingDependencyError
-        Icechunk is not installed.
-    """
-    check_mode(mode)
-    options = form_options(storage=storage, inline_limit=inline_limit, rewrite=rewrite, absent=absent)
-    write_whole(group, check_store(store), group_path(path), options, mode=mode)
-
-
 def write_whole(group: ManifestGroup, store: Any, path: str, options: FormOptions, /, *, mode: str) -> None:
-    """Write a group as :func:`write_icechunk` does, with options that are checked."""
+    """Write a group with options that are checked."""
     with all_or_nothing(store):
         _check_place(store, path, mode)
         write_group(group, store, path, options, replaces=mode == "w")

@@ -36,13 +36,33 @@ from virtualstack.manifests import ManifestArray, ManifestGroup
 from virtualstack.printable import counted, first_names
 from virtualstack.storage import LocalSource, Source, Storage
 
-__all__ = ["KerchunkDriver", "big_endian", "corrected_fits", "corrected_hdf4", "corrected_tiff"]
+__all__ = ["KerchunkDriver"]
 
 _FITS_BLOCK_BYTES, _FITS_CARD_BYTES = 2880, 80
 _MAX_HEADER_BYTES = 1000 * _FITS_BLOCK_BYTES
 """Bytes before the data in which the header of an array is searched for."""
 
 _SCALED = re.compile(r"(TSCAL|TZERO)\d+")
+
+
+type _Correct = Callable[[str, dict[str, Any], dict[str, Any], Iterator[Any]], None]
+"""Function that changes an array: its name, the documents of its metadata and attributes, and its references."""
+
+
+def _corrected(references: dict[str, Any], correct: _Correct) -> dict[str, Any]:
+    """Return references with corrected arrays."""
+    references = {**references, "refs": dict(references["refs"])} if "refs" in references else dict(references)
+    refs = references.get("refs", references)
+    for key in [key for key in refs if key.endswith("/.zarray") or key == ".zarray"]:
+        begin = key.removesuffix(".zarray")
+        own = key, f"{begin}.zattrs"
+        array, attributes = (
+            dict(x if isinstance(x, dict) else orjson.loads(x)) for x in map(refs.get, own, ("", "{}"))
+        )
+        chunks = (x for name, x in refs.items() if name.startswith(begin) and name not in own)
+        correct(begin.removesuffix("/"), array, attributes, chunks)
+        refs |= {name: orjson.dumps(x).decode() for name, x in zip(own, (array, attributes), strict=True)}
+    return references
 
 
 def corrected_fits(references: dict[str, Any], source: Source, /) -> dict[str, Any]:
@@ -57,56 +77,48 @@ def corrected_fits(references: dict[str, Any], source: Source, /) -> dict[str, A
     UnsupportedFeatureError
         An image is compressed or has unsigned numbers of 64 bits, or columns of a table are scaled.
     """
-    references = {**references, "refs": dict(references["refs"])} if "refs" in references else dict(references)
-    refs = references.get("refs", references)
     url = source.location.url
-    for key in [key for key in refs if key.endswith("/.zarray")]:
-        name = key.removesuffix("/.zarray")
-        array = _document(refs[key])
-        attributes = _document(refs.get(f"{name}/.zattrs", "{}"))
-        chunk = next((x for key, x in refs.items() if key.startswith(f"{name}/") and isinstance(x, list)), None)
-        if chunk is not None and len(chunk) > 1 and _is_compressed(source, int(chunk[1])):
-            raise UnsupportedFeatureError(
-                f"'{url}': the image '{name}' is compressed by tiles, which kerchunk would read as pixels. "
-                "Decompress the file with funpack, or choose other extensions: options={'extension': ...}",
-                url=url,
-                variable=name,
-                feature="tile-compressed FITS image",
+
+    def refused(name: str, reason: str, remedy: str, feature: str) -> UnsupportedFeatureError:
+        message = f"'{url}': {reason}. {remedy} other extensions: options={{'extension': ...}}"
+        return UnsupportedFeatureError(message, url=url, variable=name, feature=feature)
+
+    def correct(name: str, array: dict[str, Any], attributes: dict[str, Any], chunks: Iterator[Any]) -> None:
+        chunk = next((x for x in chunks if isinstance(x, list)), ())
+        if len(chunk) > 1 and _is_compressed(source, int(chunk[1])):
+            raise refused(
+                name,
+                f"the image '{name}' is compressed by tiles, which kerchunk would read as pixels",
+                "Decompress the file with funpack, or choose",
+                "tile-compressed FITS image",
             )
         packed = sorted(k for k, x in attributes.items() if _SCALED.fullmatch(k) and x != float(k.startswith("TSCAL")))
         if packed:
-            raise UnsupportedFeatureError(
-                f"'{url}': columns of the table '{name}' have scale factors or offsets, {first_names(packed)}, which "
-                "kerchunk ignores. Choose other extensions: options={'extension': ...}, or read the table with "
-                "astropy",
-                url=url,
-                variable=name,
-                feature="scaled FITS columns",
+            raise refused(
+                name,
+                f"columns of the table '{name}' have scale factors or offsets, {first_names(packed)}, which kerchunk "
+                "ignores",
+                "Read the table with astropy, or choose",
+                "scaled FITS columns",
             )
-        blank = attributes.get("BLANK")
         array["fill_value"] = None
         for codec in array.get("filters") or []:
             if codec.get("id") == "fixedscaleoffset":
                 if str(codec["astype"])[1:] == "i8" and (codec["scale"], codec["offset"]) == (1, 1 << 63):
-                    raise UnsupportedFeatureError(
-                        f"'{url}': the image '{name}' has unsigned integers of 64 bits, which would be rounded, "
-                        "since BZERO is applied in floating point. Choose other extensions: options={'extension': "
-                        "...}, or read the image with astropy",
-                        url=url,
-                        variable=name,
-                        feature="unsigned FITS numbers of 64 bits",
+                    raise refused(
+                        name,
+                        f"the image '{name}' has unsigned integers of 64 bits, which would be rounded, since BZERO is "
+                        "applied in floating point",
+                        "Read the image with astropy, or choose",
+                        "unsigned FITS numbers of 64 bits",
                     )
                 array |= {"dtype": codec["astype"], "filters": None}
                 attributes |= {"scale_factor": codec["scale"], "add_offset": codec["offset"]}
+        blank = attributes.get("BLANK")
         if isinstance(blank, int) and not isinstance(blank, bool) and str(array["dtype"])[1:2] in ("i", "u"):
             attributes["_FillValue"] = blank
-        refs[key] = orjson.dumps(array).decode()
-        refs[f"{name}/.zattrs"] = orjson.dumps(attributes).decode()
-    return references
 
-
-def _document(text: Any) -> dict[str, Any]:
-    return dict(text if isinstance(text, dict) else orjson.loads(text))
+    return _corrected(references, correct)
 
 
 def _is_compressed(source: Source, offset: int) -> bool:
@@ -196,24 +208,18 @@ def corrected_hdf4(references: dict[str, Any], source: Source, /) -> dict[str, A
             url=url,
             feature="byte order of HDF4 numbers",
         )
-    references = {**references, "refs": dict(references["refs"])} if "refs" in references else dict(references)
-    refs = references.get("refs", references)
-    for key in [key for key in refs if key.endswith("/.zarray") or key == ".zarray"]:
-        array = dict(refs[key] if isinstance(refs[key], dict) else orjson.loads(refs[key]))
+
+    def correct(name: str, array: dict[str, Any], attributes: dict[str, Any], chunks: Iterator[Any]) -> None:
         array["fill_value"] = None
-        at = f"{key.removesuffix('.zarray')}.zattrs"
-        attributes = dict(refs[at] if isinstance(refs[at], dict) else orjson.loads(refs[at]))
         attributes.pop("chunks", None)
         if attributes.pop(_IS_PLAIN, False):
             array["compressor"] = None
-        begin, name = key.removesuffix(".zarray"), key.rpartition("/")[0].rpartition("/")[2]
-        if 0 not in array["shape"] and not any(
-            x.startswith(begin) and x not in (key, at) for x in refs
-        ):  # no values were written
+        if 0 not in array["shape"] and next(chunks, None) is None:  # no values were written
             array["fill_value"] = attributes.get("_FillValue", NETCDF_FILLS.get(array["dtype"][-2:]))
-        attributes["_ARRAY_DIMENSIONS"] = [f"{name}_{_AXES[axis]}" for axis in range(len(array["shape"]))]
-        refs[key], refs[at] = orjson.dumps(array).decode(), orjson.dumps(attributes).decode()
-    return references
+        leaf = name.rpartition("/")[2]
+        attributes["_ARRAY_DIMENSIONS"] = [f"{leaf}_{_AXES[axis]}" for axis in range(len(array["shape"]))]
+
+    return _corrected(references, correct)
 
 
 def _byte_orders(source: Source) -> Iterator[int]:
@@ -244,16 +250,14 @@ def corrected_tiff(references: dict[str, Any], source: Source, /) -> dict[str, A
     MalformedFileError
         The first directory of the file is damaged.
     """
-    references = {**references, "refs": dict(references["refs"])} if "refs" in references else dict(references)
-    refs = references.get("refs", references)
     structure = TiffStructure(PrefetchingSource(source))
-    if nodata_value(Images(structure).layout(next(structure.chain()))) == 0:
-        return references
-    for key in [key for key in refs if key.endswith("/.zarray") or key == ".zarray"]:
-        array = dict(refs[key] if isinstance(refs[key], dict) else orjson.loads(refs[key]))
-        if array["fill_value"] == 0:
-            refs[key] = orjson.dumps({**array, "fill_value": None}).decode()
-    return references
+    is_missing = nodata_value(Images(structure).layout(next(structure.chain()))) == 0
+
+    def correct(name: str, array: dict[str, Any], attributes: dict[str, Any], chunks: Iterator[Any]) -> None:
+        if array["fill_value"] == 0 and not is_missing:
+            array["fill_value"] = None
+
+    return _corrected(references, correct)
 
 
 _HDF5_DRIVERS = "kerchunk.hdf"
