@@ -8,7 +8,8 @@ import pytest
 
 from virtualstack import errors
 
-CLASSES = sorted((getattr(errors, x) for x in errors.__all__), key=lambda cls: inspect.getsourcelines(cls)[1])
+ERRORS = [getattr(errors, x) for x in errors.__all__ if x != "Remedy"]
+CLASSES = sorted(ERRORS, key=lambda cls: inspect.getsourcelines(cls)[1])
 
 ALSO = {
     "AccessDeniedError": PermissionError,
@@ -80,7 +81,7 @@ def test_the_docstring_says_what_each_error_also_is():
 def test_every_class_is_public():
     """All errors of the module stand in ``__all__``."""
     defined = {n for n, x in vars(errors).items() if isinstance(x, type) and issubclass(x, BaseException)}
-    assert defined == set(errors.__all__)
+    assert defined | {"Remedy"} == set(errors.__all__)
 
 
 def test_there_is_an_example_of_every_class():

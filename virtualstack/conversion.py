@@ -7,7 +7,7 @@ from collections.abc import Iterable
 from typing import Any, Literal
 
 from virtualstack.dataset.opening import account_for
-from virtualstack.errors import WriterError
+from virtualstack.errors import Remedy, WriterError
 from virtualstack.formats.base import Reader, ReadOptions
 from virtualstack.icechunk.repositories import save_icechunk
 from virtualstack.kerchunk.append import to_kerchunk
@@ -128,7 +128,9 @@ def convert(
     with progress_shown(progress, "convert") as show:
         if suffix == ICECHUNK:
             if relative:
-                raise WriterError("Icechunk has no relative locations: leave out relative=True", feature="relative")
+                raise WriterError(
+                    "Icechunk has no relative locations", Remedy("leave out", relative=True), feature="relative"
+                )
             save_icechunk(
                 group,
                 target,

@@ -15,7 +15,7 @@ from xarray.backends.store import StoreBackendEntrypoint
 
 from virtualstack.dataset import text_coordinates
 from virtualstack.dataset.opening import Opening, account_for, tree_of, warn_of_groups
-from virtualstack.errors import ReaderError
+from virtualstack.errors import ReaderError, Remedy
 from virtualstack.formats.base import Reader, ReadOptions, Unsupported
 from virtualstack.formats.registry import find_reader
 from virtualstack.lazy import lazy_variable
@@ -401,7 +401,8 @@ def _check_sizes(group: ManifestGroup, dropped: frozenset[str]) -> None:
             if n != size:
                 raise ReaderError(
                     f"dimension '{dim}' of '{group.url}' has {size} elements in variable '{other}' and {n} in "
-                    f"'{name}', which form no dataset: leave one of them out with drop_variables=",
+                    f"'{name}', which form no dataset",
+                    Remedy("leave one of them out with", drop_variables=...),
                     url=group.url,
                 )
 

@@ -22,13 +22,13 @@
     └── WriterError                    the target cannot store this (also ValueError)
         └── ConflictError              another writer changed the same data first
 
-Every message says what happened, the values that clash, and what to do.
+An error says what happened, where, and the values that clash; what to do are its remedies, which are data.
 Every error pickles with its attributes, so it crosses process borders whole.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Any, Self
@@ -47,6 +47,7 @@ __all__ = [
     "ManifestError",
     "MissingDependencyError",
     "ReaderError",
+    "Remedy",
     "SourceChangedError",
     "SourceNotFoundError",
     "StorageError",
@@ -59,6 +60,93 @@ __all__ = [
 
 
 _MAX_MESSAGE_CHARACTERS = 20_000
+
+
+@dataclass(frozen=True, slots=True, repr=False)
+class Code:
+    """An expression of Python as the value of an argument, and its text on the command line, if it has one."""
+
+    python: str
+    command: str | None = None
+
+    def __repr__(self) -> str:
+        return self.python
+
+
+class Remedy:
+    """What helps: words, with arguments of the call that failed, or with another function.
+
+    Parameters
+    ----------
+    words
+        What to do, such as ``"leave it out with"``. ``{}`` is the place of arguments and function, else the end.
+    function
+        Another function that helps, such as ``"Repository.update"``; or a whole call, beside which the arguments are
+        those that do the same on the command line.
+    arguments
+        Arguments by name, with their values; ``...`` if the user decides the value.
+
+    Examples
+    --------
+    >>> str(Remedy("leave it out with", drop_variables=["x"]))
+    "leave it out with drop_variables=['x']"
+    >>> str(Remedy("use {} to replace it", "vds.virtual.to_vstack", mode="w"))
+    "use vds.virtual.to_vstack(..., mode='w') to replace it"
+    """
+
+    def __init__(self, words: str, function: str | None = None, /, **arguments: Any) -> None:
+        self.words = words
+        self.function = function
+        self.arguments = arguments
+
+    def __str__(self) -> str:
+        return _RENDERERS[-1](self) or ""
+
+    def filled(self, text: str, /) -> str:
+        """Return the words with the text of the arguments and the function."""
+        return self.words.replace("{}", text) if "{}" in self.words else f"{self.words} {text}".strip()
+
+
+def in_python(remedy: Remedy, /) -> str:
+    """Return a remedy in the words of Python."""
+    named = [f"{name}={'' if value is ... else repr(value)}" for name, value in remedy.arguments.items()]
+    if remedy.function is None:
+        return remedy.filled(" and ".join(named))
+    is_whole = not named or "(" in remedy.function
+    return remedy.filled(remedy.function if is_whole else f"{remedy.function}({', '.join(['...', *named])})")
+
+
+type Renderer = Callable[[Remedy], str | None]
+
+_RENDERERS: list[Renderer] = [in_python]  # of the process: the threads of a command speak as the command does
+
+
+@contextmanager
+def rendered_by(renderer: Renderer, /) -> Iterator[None]:
+    """Show remedies as a function returns them, such as in the words of a command; ``None`` leaves one out."""
+    _RENDERERS.append(renderer)
+    try:
+        yield
+    finally:
+        _RENDERERS.remove(renderer)
+
+
+def advised(what: str, /, *remedies: Remedy) -> str:
+    """Return a text with a last sentence of the remedies.
+
+    >>> advised("'x' is odd", Remedy("leave it out with", drop_variables=["x"]), Remedy("write a vstack"))
+    "'x' is odd. Leave it out with drop_variables=['x'], or write a vstack"
+    """
+    usable = [(remedy, text) for remedy in remedies if (text := str(remedy))]
+    if not usable:
+        return what
+    *first, last = [text for _, text in usable]
+    said = f"{', '.join(first)}, or {last}" if first else last
+    if usable[0][0].words[:1].isalpha():
+        said, end = f"{said[0].upper()}{said[1:]}", "."
+    else:  # a name comes first, and keeps its letters
+        end = ";"
+    return f"{what.rstrip('.')}{'' if what.endswith('?') else end} {said}"
 
 
 def _restore[E: VirtualStackError](cls: type[E], message: str, state: dict[str, Any]) -> E:
@@ -74,26 +162,36 @@ class VirtualStackError(Exception):
     Parameters
     ----------
     message
-        What happened, the two values that clash, and what to do about it.
+        What happened, where, and the values that clash.
+    remedies
+        What helps, the best first.
     """
 
-    def __init__(self, message: str) -> None:
-        super().__init__(message)
+    remedies: tuple[Remedy, ...] = ()
 
-    def __str__(self) -> str:
+    def __init__(self, message: str, /, *remedies: Remedy) -> None:
+        super().__init__(message)
+        self.remedies = remedies
+
+    @property
+    def what(self) -> str:
+        """The message without its remedies."""
         # OSError and ImportError have their own idea of str(); the message is ours. Names in it may be a stranger's.
         text = printable(str(self.args[0])) if self.args else ""
         return text if len(text) <= _MAX_MESSAGE_CHARACTERS else f"{text[:_MAX_MESSAGE_CHARACTERS]}..."
 
+    def __str__(self) -> str:
+        return advised(self.what, *self.remedies)
+
     def __reduce__(self) -> tuple[Any, ...]:
-        return _restore, (type(self), str(self), self.__dict__.copy())
+        return _restore, (type(self), self.what, self.__dict__.copy())
 
 
 class ReaderError(VirtualStackError):
     """A source cannot be described as a virtual dataset."""
 
-    def __init__(self, message: str, *, url: str | None = None) -> None:
-        super().__init__(message)
+    def __init__(self, message: str, /, *remedies: Remedy, url: str | None = None) -> None:
+        super().__init__(message, *remedies)
         self.url = url
 
 
@@ -128,8 +226,8 @@ class MalformedFileError(ReaderError, ValueError):
         Byte offset where the contradiction was found, or ``None``.
     """
 
-    def __init__(self, message: str, *, url: str | None = None, offset: int | None = None) -> None:
-        super().__init__(message, url=url)
+    def __init__(self, message: str, /, *remedies: Remedy, url: str | None = None, offset: int | None = None) -> None:
+        super().__init__(message, *remedies, url=url)
         self.offset = offset
 
 
@@ -148,29 +246,21 @@ class UnsupportedFeatureError(ReaderError, NotImplementedError):
     """
 
     def __init__(
-        self, message: str, *, url: str | None = None, variable: str | None = None, feature: str | None = None
+        self,
+        message: str,
+        /,
+        *remedies: Remedy,
+        url: str | None = None,
+        variable: str | None = None,
+        feature: str | None = None,
     ) -> None:
-        super().__init__(message, url=url)
+        super().__init__(message, *remedies, url=url)
         self.variable = variable
         self.feature = feature
 
 
 class ManifestError(VirtualStackError, ValueError):
     """A manifest, encoding, grid or fill value contradicts itself, or cannot be made from the given arguments."""
-
-
-@dataclass(frozen=True, slots=True)
-class Option:
-    """An option that helps: as an argument in Python, and as an option of the command.
-
-    Parameters
-    ----------
-    argument, command
-        Text of both.
-    """
-
-    argument: str
-    command: str
 
 
 class CombineError(VirtualStackError, ValueError):
@@ -186,30 +276,27 @@ class CombineError(VirtualStackError, ValueError):
         The two values that clash.
     left_url, right_url
         A source of each side, or ``None``.
-    options
-        Options that help, in the order of the message, which has each as an argument in Python.
     """
 
     def __init__(
         self,
         message: str,
-        *,
+        /,
+        *remedies: Remedy,
         variable: str | None = None,
         property: str | None = None,
         left: object = None,
         right: object = None,
         left_url: str | None = None,
         right_url: str | None = None,
-        options: Sequence[Option] = (),
     ) -> None:
-        super().__init__(message)
+        super().__init__(message, *remedies)
         self.variable = variable
         self.property = property
         self.left = left
         self.right = right
         self.left_url = left_url
         self.right_url = right_url
-        self.options = tuple(options)
 
 
 class ChunkAlignmentError(CombineError):
@@ -224,9 +311,15 @@ class ChunkAlignmentError(CombineError):
     """
 
     def __init__(
-        self, message: str, *, axis: int | None = None, chunk_length: int | None = None, variable: str | None = None
+        self,
+        message: str,
+        /,
+        *remedies: Remedy,
+        axis: int | None = None,
+        chunk_length: int | None = None,
+        variable: str | None = None,
     ) -> None:
-        super().__init__(message, variable=variable, property="chunks")
+        super().__init__(message, *remedies, variable=variable, property="chunks")
         self.axis = axis
         self.chunk_length = chunk_length
 
@@ -259,14 +352,15 @@ class StorageError(VirtualStackError, OSError):
     def __init__(
         self,
         message: str,
-        *,
+        /,
+        *remedies: Remedy,
         url: str | None = None,
         variable: str | None = None,
         cell: tuple[int, ...] | None = None,
         is_short: bool = False,
         status: int | None = None,
     ) -> None:
-        super().__init__(message)
+        super().__init__(message, *remedies)
         self.is_short = is_short
         self.url = url
         self.status = status
@@ -279,7 +373,7 @@ class StorageError(VirtualStackError, OSError):
         """Return the same error with the requested chunk, and the number of others, in its message and attributes."""
         where = "" if length is None else f" (bytes {offset} to {offset + length})"
         others = f" and {n_others} more chunks" if n_others else ""
-        message = f"cell {cell} of variable '{variable}'{where}{others} cannot be read: {self}"
+        message = f"cell {cell} of variable '{variable}'{where}{others} cannot be read: {self.what}"
         state = {"variable": variable, "cell": cell, "offset": offset, "length": length}
         return _restore(type(self), message, {**self.__dict__, **state})
 
@@ -306,14 +400,15 @@ class ChunkDecodeError(StorageError, ValueError):
     def __init__(
         self,
         message: str,
-        *,
+        /,
+        *remedies: Remedy,
         variable: str | None = None,
         cell: tuple[int, ...] | None = None,
         url: str | None = None,
         offset: int | None = None,
         length: int | None = None,
     ) -> None:
-        super().__init__(message, url=url, variable=variable, cell=cell)
+        super().__init__(message, *remedies, url=url, variable=variable, cell=cell)
         self.offset = offset
         self.length = length
 
@@ -338,8 +433,10 @@ class WriterError(VirtualStackError, ValueError):
         What stands in the way, such as a codec or ``"existing target"``, or ``None``.
     """
 
-    def __init__(self, message: str, *, variable: str | None = None, feature: str | None = None) -> None:
-        super().__init__(message)
+    def __init__(
+        self, message: str, /, *remedies: Remedy, variable: str | None = None, feature: str | None = None
+    ) -> None:
+        super().__init__(message, *remedies)
         self.variable = variable
         self.feature = feature
 
@@ -349,6 +446,21 @@ class ConflictError(WriterError):
 
     Open the store again, and repeat the change.
     """
+
+
+READ_VALUES = Remedy("read the values with", "vds.virtual.open()")
+"""What always gives the values of a virtual variable."""
+
+IN_ANOTHER_WAY = Remedy("leave the variable out"), Remedy("write a vstack"), READ_VALUES
+"""What helps if a target cannot store a variable."""
+
+UNCHANGED = (
+    Remedy("write a vstack, which stores the variable unchanged"),
+    Remedy("leave the variable out"),
+    Remedy("join only files that are stored alike"),
+    READ_VALUES,
+)
+"""What helps if a target could store a variable only with its chunks re-encoded."""
 
 
 @contextmanager

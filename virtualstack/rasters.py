@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 from xarray.backends import BackendArray
 from xarray.core import indexing
 
-from virtualstack.errors import ReaderError
+from virtualstack.errors import ReaderError, Remedy
 from virtualstack.manifests import PER_BAND, RASTER_DECODING
 
 __all__ = ["raster_variable"]
@@ -125,6 +125,8 @@ def _are_bands(bands: xr.Variable | None, variable: xr.Variable, per_band: Mappi
 def _undecodable(dataset: xr.Dataset, name: Any, what: str) -> ReaderError:
     url = dataset.encoding.get("source")
     return ReaderError(
-        f"'{name}' of '{url}' cannot be masked or scaled without {what}: keep it, or open with mask_and_scale=False",
+        f"'{name}' of '{url}' cannot be masked or scaled without {what}",
+        Remedy("keep it"),
+        Remedy("open with", mask_and_scale=False),
         url=url,
     )

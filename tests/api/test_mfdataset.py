@@ -220,8 +220,8 @@ def test_overlaps_are_named_with_both_files(tmp_path):
 def test_duplicates_are_named(tmp_path):
     paths = [write(tmp_path / f"{i}.nc", time=days(t, 2), seed=i) for i, t in enumerate((0, 2, 2))]
     both = r"'.*1.nc' and '.*2.nc' both have time 2000-01-03 00:00:00 to 2000-01-04 00:00:00"
-    refuse(rf"{both}; duplicates='first' or duplicates='last' keeps one of them", paths)
-    refuse(rf"{both}; new_dim={{'part': .*}} tells them apart, or duplicates='first' or duplicates='last'", paths[1:])
+    refuse(rf"{both}; duplicates='first' keeps the first of them, or duplicates='last' keeps the last", paths)
+    refuse(rf"{both}; new_dim={{'part': .*}} tells them apart, duplicates='first' keeps", paths[1:])
 
 
 def test_coordinates_without_an_order_are_named(tmp_path):
@@ -269,13 +269,13 @@ def test_a_gap_in_a_grid_whose_other_coordinates_differ(tmp_path):
 def test_labels_that_differ_are_counted_and_measured(tmp_path):
     lat = np.array([10.0, 20.0, 30.0])
     paths = [write(tmp_path / f"{i}.nc", time=[i], lat=lat + (1e-6 * (i > 1))) for i in range(4)]
-    message = r"coordinate 'lat' differs in 2 of 4 files, by at most 1e-06, first in '.*2.nc'; "
+    message = r"coordinate 'lat' differs in 2 of 4 files, by at most 1e-06, first in '.*2.nc'"
     for tolerance, remedy in (
-        (None, r"tolerance=1[.\d]*e-06 takes the labels of '.*0.nc'"),
-        (1e-7, r"tolerance=1e-07 is smaller; tolerance=1[.\d]*e-06 takes the labels of '.*0.nc'"),
+        (None, r"; tolerance=1[.\d]*e-06 takes the labels of '.*0.nc'"),
+        (1e-7, r", and tolerance=1e-07 is smaller; tolerance=1[.\d]*e-06 takes the labels of '.*0.nc'"),
         (
             np.timedelta64(1, "h"),
-            r"tolerance=Timedelta\('0 days 01:00:00'\) is not a distance between numbers; tolerance=1[.\d]*e-06 takes",
+            r", and tolerance=Timedelta\('0 days 01:00:00'\) is not a distance between numbers; tolerance=1",
         ),
     ):
         refuse(message + remedy, paths, tolerance=tolerance)
@@ -719,7 +719,7 @@ def test_labels_that_are_not_there_are_named(tmp_path):
         ),
         ({"m": vs.FromAttribute("run")}, r"'.*a.nc': it has no attribute 'run', only \[\]"),
         ({"m": vs.FromName("(a)", format="%Y")}, r"label 'a' of 'm' in '.*a.nc' is not a date of format '%Y'"),
-        ({"time": vs.FromName("a")}, r"new_dim names 'time', which is already a dimension of '.*a.nc'"),
+        ({"time": vs.FromName("a")}, r"'time' is already a dimension of '.*a.nc'"),
         ({"v": vs.FromName("a")}, r"new_dim names 'v', which is already a variable"),
     ):
         refuse(message, [path], new_dim=new_dim)
@@ -857,7 +857,7 @@ def test_a_dimension_of_one_element_makes_room_for_a_new_one(tmp_path):
     with pytest.raises(CombineError) as refused:
         vs.open_virtual_mfdataset(paths, new_dim=new)
     remedy = "preprocess=lambda ds: ds.squeeze('band', drop=True)"
-    assert str(refused.value).endswith(f"Or remove the other one with {remedy}")
+    assert str(refused.value).endswith(f"or remove the other one with {remedy}")
     found = vs.open_virtual_mfdataset(paths, new_dim=new, preprocess=lambda ds: ds.squeeze("band", drop=True))
     assert found["band"].values.tolist() == ["B04", "B08"]
 

@@ -99,8 +99,8 @@ def test_update_prefers_a_file_if_told_which(files, capsys):
     assert main(["update", "a.vstack", "new.nc", "--dim", "time"]) == 1
     assert capsys.readouterr().err == (
         "virtualstack: error: variable 't' has values at time 2 from 'f1.nc', which differ from those of 'new.nc'. To "
-        "resolve this, choose with --prefer: 'first' keeps the existing values, 'last' takes the later part, 'newest' "
-        "takes the file that was modified last\n"
+        "resolve this, --prefer first keeps the existing values, --prefer last takes the later part, or "
+        "--prefer newest takes the file that was modified last\n"
     )
     assert main(["update", "a.vstack", "new.nc", "--dim", "time", "--prefer", "last"]) == 0
     xr.testing.assert_identical(

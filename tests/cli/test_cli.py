@@ -207,7 +207,7 @@ def test_build_rewrites_within_a_budget(tmp_path, capsys):
         netcdf4_file(tmp_path / f"{i}.nc", {"time": None, "x": 4000}, variables)
     build = ["build", str(tmp_path / "*.nc"), "-o", str(tmp_path / "refs.json"), "--verify"]
     assert main(build) == 1
-    named = re.search(r"'t' cannot be written .* 3 of 7 chunks .* allow --rewrite ([0-9]+%)", error_of(capsys))
+    named = re.search(r"'t' cannot be written .* 3 of 7 chunks .* Allow --rewrite ([0-9]+%)", error_of(capsys))
     assert main([*build, "--rewrite", named[1]]) == 0
     assert "verified: 2 variables equal in 3 files" in capsys.readouterr().out
 
@@ -335,7 +335,7 @@ def test_grib_variables_at_other_levels_are_named_with_what_leaves_them_out(tmp_
     said = error_of(capsys)
     assert said.startswith("1 variable of the 3 files '")
     assert "'/u10': its coordinate 'heightAboveGround' is 10.0, but 2.0 for others" in said
-    assert said.endswith("Leave it out with --drop-variable u10 or --unsupported skip")
+    assert said.endswith("Leave it out with --drop-variable u10, or --unsupported skip")
     assert main(["build", str(tmp_path / "*.grib2"), "-o", output, "--unsupported", "skip"]) == 0
     assert "these files: left out '/u10'" in capsys.readouterr().err
 
@@ -406,7 +406,10 @@ def test_a_name_with_brackets_is_that_file_if_it_is_there(tmp_path, capsys):
     ("arguments", "message"),
     [
         (["{}/g*.nc"], r"^nothing matches '.*/g\*\.nc'; "),
-        (["{}/f0.nc", "{}/*.nc"], r"f0\.nc' is given twice; --keep-first or --keep-last keeps one of them$"),
+        (
+            ["{}/f0.nc", "{}/*.nc"],
+            r"f0\.nc' is given twice; --keep-first keeps the first of them, or --keep-last keeps",
+        ),
         (["{}/gone.nc"], r"gone\.nc"),
         (["{}/f0.nc", "--concat-dim", "day"], "has no dimension 'day' to join along"),
         (
@@ -477,7 +480,7 @@ def test_a_group_is_built(tmp_path, capsys):
         )
     arguments = ["build", str(tmp_path / "g*.nc"), "-o", str(tmp_path / "refs.json"), "--group", "inner", "--verify"]
     assert main(arguments) == 1
-    assert "has no labels along 'n' that decide the order; --concat-dim n --in-order" in error_of(capsys)
+    assert "has no labels along 'n' that decide the order; --in-order --concat-dim n" in error_of(capsys)
     arguments.append("--in-order")
     assert main(arguments) == 0
     assert "1 variable equal in 2 files" in capsys.readouterr().out
@@ -544,7 +547,7 @@ def large_text(tmp_path):
 def test_a_variable_that_cannot_be_referenced_is_an_error(large_text, tmp_path, capsys, how):
     """It is named, with what can be done."""
     assert main(["build", large_text, "-o", str(tmp_path / "refs.json"), *how]) == 1
-    assert re.search(r"'/text'.*--drop-variable text or --unsupported skip", error_of(capsys))
+    assert re.search(r"'/text'.*--drop-variable text, --unsupported skip", error_of(capsys))
 
 
 def test_texts_in_pieces_are_subject_to_unsupported(tmp_path, capsys):
@@ -1094,7 +1097,7 @@ def test_a_variable_without_the_dimension_gets_it(tmp_path, capsys):
     cube = str(tmp_path / "c.vstack")
     assert main(["build", *paths[:2], "-o", cube]) == 1
     assert ": 1 of 2 values differ" in (said := capsys.readouterr().err)
-    assert "Join it along 'time' too with --expand k, leave it out with --drop-variable k" in said
+    assert "Join it along 'time' too with --expand k, or leave it out with --drop-variable k" in said
     expand = ["--expand", "k", "--expand", "h"]
     assert main(["build", *paths[:2], "-o", cube, *expand, "--verify"]) == 0
     assert main(["append", cube, paths[2], "--dim", "time", *expand]) == 0

@@ -124,7 +124,7 @@ MISTAKES = [
         r"no dimension 'day' .* it has \['time', 'x'\]",
     ),
     (["build", "data/*.nc", "-o", "x.vstack", "--drop-variable", "tt"], 1, "no file has the variable 'tt'"),
-    (["build", "text.h5", "-o", "x.vstack"], 1, "'/text'.*--drop-variable text or --unsupported skip"),
+    (["build", "text.h5", "-o", "x.vstack"], 1, "'/text'.*--drop-variable text, --unsupported skip"),
     (["append", "cube.vstack", "data/f0.nc", "--dim", "time"], 1, "'time'.*'virtualstack update'"),
     (["append", "gone.vstack", "data.nc", "--dim", "time"], 1, "'gone.vstack'"),
     # stores and targets

@@ -1,207 +1,132 @@
-"""Messages of functions in the words of commands: every message of the package, on every command."""
+"""Remedies in the words of commands: the options that a command has, and no others."""
 
-import ast
-import re
 import shlex
-from pathlib import Path
 
 import click
 import pytest
 import xarray as xr
 
-import virtualstack
 from virtualstack.cli.command import main
 from virtualstack.cli.group import cli
-from virtualstack.cli.remedies import MAX_CHARACTERS, in_command_words
-
-PACKAGE = Path(virtualstack.__file__).parent
-CODE = re.compile(r"(?<![\w.])[a-z_]+=|\b(?:vs|xr|vds|ds)\.|Repository\.|drop_var|open_virtual|to_vstack")
-
-
-def texts(tree):
-    """Return the texts of a module with something like code, but its docstrings; in f-strings each value is ``7``."""
-    left_out = {id(node.value) for node in ast.walk(tree) if isinstance(node, ast.Expr)}
-    left_out |= {id(part) for node in ast.walk(tree) if isinstance(node, ast.JoinedStr) for part in node.values}
-    for node in ast.walk(tree):
-        if isinstance(node, ast.JoinedStr):
-            text = "".join(x.value if isinstance(x, ast.Constant) else "7" for x in node.values)
-        else:
-            text = node.value if isinstance(node, ast.Constant) else None
-        if isinstance(text, str) and id(node) not in left_out and " " in text and CODE.search(text):
-            yield f"it is odd; {text}" if text.startswith("leave ") else text  # the end of a message
+from virtualstack.cli.output import MAX_CHARACTERS, SETTINGS, worded
+from virtualstack.cli.remedies import in_command_words
+from virtualstack.errors import Code, CombineError, Remedy, advised, rendered_by
 
 
-MESSAGES = sorted(
-    {
-        text
-        for path in PACKAGE.rglob("*.py")
-        if not {"cli", "serve", "drawing"} & set(path.relative_to(PACKAGE).parts)
-        for text in texts(ast.parse(path.read_text()))
-    }
-)
-FLAGS = "|".join(
-    sorted({x for each in cli.commands.values() for p in each.params if getattr(p, "is_flag", False) for x in p.opts})
-)
-GARBLED = re.compile(
-    rf"""--[a-z]+(?:-[a-z]+)*(?:['"][\w{{\[]|[{{\[\d(A-Z])|\w\(--|Ellipsis|(?:{FLAGS}|--[a-z-]+) (?:True|False)\b"""
-)
-
-
-@pytest.mark.parametrize("command", sorted(cli.commands))
-def test_no_message_is_garbled(command):
-    """An option is followed by a space and its value, and no clause mixes options and Python."""
-    assert len(MESSAGES) > 250
-    for message in MESSAGES:
-        said = in_command_words(message, cli.commands[command])
-        assert not GARBLED.search(said), (message, said)
-        for clause in re.split(r"[.;] ", re.sub(r"'[^']*'", "''", said)):
-            assert not ("--" in clause and re.search(r"\b(?:vs|xr)\.", clause)), (message, said)
-
-
-def words(message, command):
-    return in_command_words(message, cli.commands[command], most=MAX_CHARACTERS)
+def words(remedy, command):
+    return in_command_words(remedy, cli.commands[command], cli.commands)
 
 
 @pytest.mark.parametrize(
-    ("command", "message", "said"),
+    ("command", "remedy", "python", "said"),
     [
         # values
+        ("build", Remedy("use", drop_variables=...), "use drop_variables=", "use --drop-variable"),
         (
             "build",
-            'no access. Give options: storage={"s3://b/": {"region": "..."}}',
-            """no access. Give options: --storage '{"s3://b/": {"region": "..."}}'""",
+            Remedy("leave it out with", drop_variables=["x", "y z"]),
+            "leave it out with drop_variables=['x', 'y z']",
+            "leave it out with --drop-variable x --drop-variable 'y z'",
+        ),
+        ("write", Remedy("give stored numbers with", raw=True), "give stored numbers with raw=True", "... --raw"),
+        ("convert", Remedy("leave out", relative=True), "leave out relative=True", "leave out --relative"),
+        ("build", Remedy("use", append_dim=...), "use append_dim=", "use --append DIM"),
+        ("append", Remedy("use", append_dim="time"), "use append_dim='time'", "use --dim time"),
+        (
+            "build",
+            Remedy("{} takes 'Times'", labels={"t": "Times"}),
+            "labels={'t': 'Times'} ...",
+            "--labels t=Times ...",
         ),
         (
             "build",
-            "denied. Allow it: storage={'s3://b/': {'allow_http': True}}",
-            """denied. Allow it: --storage '{"s3://b/": {"allow_http": true}}'""",
+            Remedy("join with", combine="nested", concat_dim="t"),
+            "join with combine='nested' and concat_dim='t'",
+            "join with --in-order --concat-dim t",
         ),
-        ("build", "use drop_variables=[...]", "use --drop-variable"),
-        ("build", "use drop_variables=['x', 'y z']", "use --drop-variable x --drop-variable 'y z'"),
-        ("write", "give stored numbers with raw=True", "give stored numbers with --raw"),
-        ("convert", "leave out relative=True", "leave out --relative"),
-        ("build", "use append_dim=", "use --append DIM"),
-        ("append", "use append_dim='time'", "use --dim time"),
+        ("build", Remedy("{} keeps it", duplicates="first"), "duplicates='first' keeps it", "--keep-first keeps it"),
+        ("build", Remedy("open with", unpack=True), "open with unpack=True", "open with --unpack all"),
+        ("build", Remedy("join it with", combine_options={"coords": ["k"]}), "...", "join it with --expand k"),
+        (
+            "build",
+            Remedy("{} is enough", tolerance=Code("pd.Timedelta('1min')", "1min")),
+            "tolerance=pd.Timedelta('1min') is enough",
+            "--tolerance 1min is enough",
+        ),
+        # other commands
         (
             "append",
-            "it is there. Use mode='w' to replace it",
-            "it is there. Use 'virtualstack build --overwrite' to replace it",
-        ),
-        ("build", "with reader=VStack(at=3)", "with reader=VStack(at=3) (this command has no option for this reader)"),
-        ("convert", "open it with reader=vs.readers.VStack(at=3)", "open it with --at 3"),
-        ("build", "joined with vs.open_virtual_mfdataset(..., join='outer')", "joined with --join outer"),
-        (
-            "build",
-            "is there. Name the reader: reader= (all are listed)",
-            "is there. Name the reader: --reader (all are listed)",
-        ),
-        # what the command does not take
-        (
-            "append",
-            "they differ. Use unpack='differing', or unpack=True",
-            "they differ. Use --unpack differing, or --unpack all",
-        ),
-        (
-            "update",
-            "they differ. Write the store again from files opened with unpack=True",
-            "they differ. Write the store again from files opened with 'virtualstack build --unpack all'",
-        ),
-        ("update", "it differs. Use Repository.update to insert data", "it differs"),
-        (
-            "append",
-            "it differs. Use Repository.update to insert data",
-            "it differs. Use 'virtualstack update' to insert data",
-        ),
-        (
-            "build",
-            "it is odd. Use reader=HDF5(metadata='own'). Or drop_variables=['x']",
-            "it is odd. Or --drop-variable x",
-        ),
-        ("build", "it differs; leave it out with drop_vars('q')", "it differs; leave it out with --drop-variable q"),
-        (
-            "build",
-            "it differs; leave it out with drop_variables=['q'], convert the dates with preprocess=, or join others",
-            "it differs; leave it out with --drop-variable q, or join others",
-        ),
-        (
-            "build",
-            "it differs; sort it with preprocess=, or join them with combine='nested' and concat_dim='t'",
-            "it differs; join them with --in-order",
-        ),
-        ("inspect", "use preprocess=", "use preprocess= (this command has no option for preprocess)"),
-        (
-            "build",
-            "no container for it; it has none. Add one: config.set(x)",
-            "no container for it; it has none. Add one: config.set(x)",
-        ),
-        (
-            "inspect",
-            "many; 7 are read. Use join='left'",
-            "many; 7 are read. Use join='left' (this command has no option for join)",
-        ),
-        (
-            "build",
-            "'x' is odd. Replace it with to_vstack(mode='w'), or drop_variables=['x']",
-            "'x' is odd. Use --drop-variable x",
-        ),
-        ("build", "open one with open_virtual_mfdataset(group=)", "open one with open_virtual_mfdataset(group=)"),
-        (
-            "build",
-            "odd. Take the first file's with combine_options={'a': 'b'}, leave it out with drop_variables, or join it",
-            "odd. Leave it out with --drop-variable, or join it",
+            Remedy("use {} to insert data", "Repository.update"),
+            "use Repository.update to insert data",
+            "use 'virtualstack update' to insert data",
         ),
         (
             "append",
-            "odd; drop it with drop_vars('q'). Or join it with vs.combine_datasets([...]), and write it with mode='w'",
-            "odd; drop it with --drop-variable q",
+            Remedy("replace it with", "vds.virtual.to_vstack", mode="w"),
+            "replace it with vds.virtual.to_vstack(..., mode='w')",
+            "replace it with 'virtualstack build --overwrite'",
         ),
         (
             "build",
-            "new_dim names 'x', a dimension of 'a'. Give the new one another name. Or remove it with preprocess=f",
-            "--new-dim names 'x', a dimension of 'a'. Give the new one another name",
+            Remedy("replace it with", "vds.virtual.to_vstack", mode="w"),
+            "replace it with vds.virtual.to_vstack(..., mode='w')",
+            "replace it with --overwrite",
         ),
-        # quotes are no code
-        ("build", "'storage=x' is no file", "'storage=x' is no file"),
+        ("build", Remedy("{} lists them", "vs.list_readers()"), "vs.list_readers() ...", "'virtualstack readers' ..."),
+        (
+            "append",
+            Remedy("leave it out with", "drop_vars('q')", drop_variables=["q"]),
+            "leave it out with drop_vars('q')",
+            "leave it out with --drop-variable q",
+        ),
+        # what the command has not
+        ("update", Remedy("use {} to insert data", "Repository.update"), "...", None),
+        ("inspect", Remedy("use", join="left"), "use join='left'", None),
+        ("build", Remedy("use", join="sideways"), "use join='sideways'", None),
+        ("build", Remedy("read them with", "vds.virtual.open()"), "read them with vds.virtual.open()", None),
+        ("build", Remedy("read with", reader=Code("HDF5(metadata='own')")), "...", None),
+        ("build", Remedy("convert it with", preprocess=...), "convert it with preprocess=", None),
+        ("build", Remedy("take it", combine_options={"combine_attrs": "override"}), "...", None),
+        ("inspect", Remedy("fetch it again"), "fetch it again", "fetch it again"),
     ],
 )
-def test_words_of_the_command(command, message, said):
-    assert words(message, command) == said
-
-
-@pytest.mark.parametrize(
-    "python",
-    [
-        "ds.assign({'x': 1})",
-        "open_virtual_datatree",
-        "to_vstack(mode='w')",
-        "combine_options={'a': 1}",
-        "preprocess=",
-        "loadable_variables=['x']",
-    ],
-)
-def test_what_only_python_has_goes_if_another_remedy_remains(python):
-    """Functions and arguments that no option has."""
-    assert words(f"it is odd. Use {python}. Or drop_variables=['x']", "build") == "it is odd. Or --drop-variable x"
+def test_a_remedy_in_python_and_on_the_command_line(command, remedy, python, said):
+    """An option of the command stands for an argument; a remedy that no command has is left out."""
+    for found, wanted in ((str(remedy), python), (words(remedy, command), said)):
+        if wanted is None:
+            assert found is None
+        else:
+            begin, _, end = wanted.partition("...") if "(..." not in wanted else (wanted, "", "")
+            assert found.startswith(begin)
+            assert found.endswith(end)
 
 
 def test_storage_can_be_pasted():
     """The option of a message is one word of a shell, which the option takes."""
-    said = words("""no. Give storage={"s3://b/": {"access_key_id": "..."}}""", "build")
+    options = {"s3://b/": {"access_key_id": "..."}}
+    *_, name, value = shlex.split(words(Remedy("give", storage=options), "build"))
     param = next(x for x in cli.commands["build"].params if x.name == "storage")
-    *_, name, value = shlex.split(said)
     assert name == "--storage"
-    assert param.type.convert(value, param, click.Context(cli)) == {"s3://b/": {"access_key_id": "..."}}
+    assert param.type.convert(value, param, click.Context(cli)) == options
 
 
-def test_the_whole_message_has_the_length():
-    """The first clause and the suffix count too; one remedy is always there."""
-    for message in (
-        f"{'the values are odd and ' * 30}wrong. Leave them out with drop_variables=['x']",
-        f"{'it is odd ' * 15}. {'Convert it ' * 11}with preprocess=",
-    ):
-        said = words(message, "build")
-        assert len(said) <= MAX_CHARACTERS
-        assert "--drop-variable x" in said or "(this command has no option for preprocess)" in said
+def test_remedies_are_the_last_sentence():
+    """A name at its beginning keeps its letters."""
+    assert advised("it is odd") == "it is odd"
+    assert advised("odd", Remedy("use", a=1), Remedy("go"), Remedy("stay")) == "odd. Use a=1, go, or stay"
+    assert advised("odd", Remedy("{} helps", a=1)) == "odd; a=1 helps"
+    assert advised("is it?", Remedy("{} helps", a=1)) == "is it? a=1 helps"
+
+
+def test_a_long_message_keeps_a_remedy(monkeypatch):
+    """What happened is cut, and the last remedies are left out; one is always there."""
+    monkeypatch.setattr(SETTINGS, "level", 0)
+    first = Remedy("leave them out with", drop_variables=["x"])
+    error = CombineError("the values are odd and " * 30, first, *[Remedy("do something else " * 20)] * 3)
+    with rendered_by(lambda remedy: words(remedy, "build")):
+        said = worded(error)
+    assert len(said) <= MAX_CHARACTERS
+    assert said.endswith("(--verbose shows all). Leave them out with --drop-variable x")
 
 
 def test_reports_have_the_words_of_the_command(tmp_path, monkeypatch, capsys):

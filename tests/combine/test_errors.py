@@ -176,12 +176,12 @@ REFUSED = {
     ),
     "a variable that the store lacks": (
         lambda: check_presence(part("old"), part("new", {"v": ("x", [1])}), ["v"]),
-        "'new' has variable 'v' and 'old' does not: leave",
+        "'new' has variable 'v' and 'old' does not. Leave",
         ("v", "presence", False, True, "old", "new"),
     ),
     "a variable that an addition lacks": (
         lambda: check_presence(part("old", {"v": ("x", [1])}), part("new"), ["v"]),
-        "'old' has variable 'v' and 'new' does not: take",
+        "'old' has variable 'v' and 'new' does not. Take",
         ("v", "presence", True, False, "old", "new"),
     ),
     "labels that are farther apart the more files there are": (
@@ -234,17 +234,17 @@ REFUSED = {
     ),
     "dates of several calendars": (
         lambda: check_calendars("t", [part("a"), part("b")], [x.values for x in DATES.values()]),
-        "cftime, calendar 'noleap' in 'a', cftime, calendar '360_day' in 'b'; leave",
+        "cftime, calendar 'noleap' in 'a', cftime, calendar '360_day' in 'b'. Leave",
         ("t", "calendar", "cftime, calendar 'noleap'", "cftime, calendar '360_day'", "a", "b"),
     ),
     "one file that is missing": (
         tiles((0, 5), (1, 6), (1, 5)),
-        "3 files do not fill a grid of 2 x 2 along ['t', 'x']: no file for t 0, x 6. join='outer'",
+        "3 files do not fill a grid of 2 x 2 along ['t', 'x']: no file for t 0, x 6; join='outer'",
         (None, "hypercube", (2, 2), 3, None, None),
     ),
     "two files that are missing": (
         tiles((0, 5), (1, 6)),
-        "no file for t 0, x 6, and for 1 more. join='outer'",
+        "no file for t 0, x 6, and for 1 more; join='outer'",
         (None, "hypercube", (2, 2), 2, None, None),
     ),
     "files of the same coordinates": (
@@ -259,7 +259,7 @@ REFUSED = {
     ),
     "labels that overlap": (
         by_coords(dataset("a", x=[1, 2, 3, 4]), dataset("b", x=[3, 4, 5, 6])),
-        "'a' and 'b' both have x 3 to 4; duplicates='first' or duplicates='last' keeps one of them",
+        "'a' and 'b' both have x 3 to 4; duplicates='first' keeps the first of them, or duplicates='last' keeps",
         (None, "labels", None, None, "a", "b"),
     ),
     "labels that overlap by one": (

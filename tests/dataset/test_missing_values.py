@@ -95,7 +95,7 @@ def test_a_store_of_float32_takes_float64_that_is_cast(tmp_path):
     url = str(tmp_path / "a.vstack")
     vs.open_virtual_dataset(first).virtual.to_vstack(url)
     vds = vs.open_virtual_dataset(new)
-    with pytest.raises(CombineError, match=r"'float32' .* 'float64' .* cast it with astype"):
+    with pytest.raises(CombineError, match=r"'float32' .* 'float64' .* Cast it with astype"):
         vds.virtual.to_vstack(url, append_dim="t")
     vds.assign(a=vds.a.astype("f4")).virtual.to_vstack(url, append_dim="t")
     with xr.open_dataset(url, engine="virtualstack") as found:

@@ -298,7 +298,9 @@ def test_a_choice_between_arrays_of_other_meaning_is_refused():
     one = replace(KNOWN.array, name="group/v")
     other = replace(one, attributes={"scale_factor": 2.0}, cf={"scale_factor": 2.0})
     for a, b in ((one, other), (other, one)):
-        with pytest.raises(CombineError, match=r"set_encoding\({'v': {'scale_factor': \.\.\.}}\) says") as caught:
+        with pytest.raises(
+            CombineError, match=r"correct it with vds.virtual.set_encoding\({'v': {'scale_factor': \.\.\.}}\)"
+        ) as caught:
             np.where(np.arange(6) > 3, a, b)
         error = caught.value
         assert (error.variable, error.property, error.left, error.right) == ("group/v", "scale_factor", 2.0, None)
@@ -307,8 +309,8 @@ def test_a_choice_between_arrays_of_other_meaning_is_refused():
 @pytest.mark.parametrize(
     ("other", "message"),
     [
-        ("S2", "dtype = 'int16' in .* and '|S2' in .*; their common dtype is '|S6', to which no chunk can be cast: "),
-        ("m8[s]", "their common dtype is 'timedelta64[s]', to which no chunk can be cast: "),
+        ("S2", "dtype = 'int16' in .* and '|S2' in .*; their common dtype is '|S6', to which no chunk can be cast"),
+        ("m8[s]", "their common dtype is 'timedelta64[s]', to which no chunk can be cast"),
     ],
 )
 @pytest.mark.parametrize("turned", [False, True])
@@ -323,7 +325,7 @@ def test_packed_numbers_join_with_no_other_dtype():
     packed = replace(
         store_array(np.zeros(2, "i2"), (2,), url="memory://methods/packed").array, cf={"scale_factor": 0.5}
     )
-    with pytest.raises(CombineError, match="'float32', and stored numbers mean nothing in another one than theirs: "):
+    with pytest.raises(CombineError, match="'float32', and stored numbers mean nothing in another one than theirs"):
         np.concatenate([packed, KNOWN.array[0, :2]])
 
 

@@ -130,7 +130,9 @@ def test_an_operation_of_xarray_is_that_on_values(name):
 )
 def test_what_needs_values_says_so(operation):
     """By the name of the variable, with the remedy."""
-    with pytest.raises((VirtualValuesError, CombineError), match=r"virtual.*use vds\.virtual\.open\(\)"):
+    with pytest.raises(
+        (VirtualValuesError, CombineError), match=r"virtual.*(?:[uU]se|values with) vds\.virtual\.open\(\)"
+    ):
         operation(A[0])
 
 

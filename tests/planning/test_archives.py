@@ -152,20 +152,18 @@ def test_scenes_without_times_keep_their_dates(archive, tmp_path, capsys):
     with pytest.raises(CombineError) as caught:
         vs.open_virtual_mfdataset(paths)
     assert "concat_dim='band'" not in str(caught.value)
-    assert [option.argument.partition("(")[0] for option in caught.value.options] == [
-        "new_dim={'time': vs.FromName",
-        "new_dim={'time': vs.FromAttribute",
-    ]
+    sources = [remedy.arguments["new_dim"]["time"] for remedy in caught.value.remedies]
+    assert [source.python.partition("(")[0] for source in sources] == ["vs.FromName", "vs.FromAttribute"]
     dates = np.array(["2024-04-06T10:30", "2024-05-11T10:30", "2024-06-20T10:30", "2024-08-04T10:30"], "M8[ns]")
     assert main(["build", *paths, "-o", str(tmp_path / "a.vstack")]) == 1
     said = capsys.readouterr().err
-    for i, option in enumerate(caught.value.options):
-        options = eval(f"dict({option.argument})", {"vs": vs})
-        found = vs.open_virtual_mfdataset([*reversed(paths)], **options)
+    for i, source in enumerate(sources):
+        found = vs.open_virtual_mfdataset([*reversed(paths)], new_dim={"time": eval(source.python, {"vs": vs})})
         np.testing.assert_array_equal(found["time"].values, dates)
-        assert option.command in said
+        option = f"--new-dim {shlex.quote(f'time={source.command}')}"
+        assert option in said
         target = str(tmp_path / f"{i}.vstack")
-        assert main(["build", *paths, "-o", target, *shlex.split(option.command)]) == 0
+        assert main(["build", *paths, "-o", target, *shlex.split(option)]) == 0
         with xr.open_dataset(target, engine="virtualstack") as cube:
             np.testing.assert_array_equal(cube["time"].values, dates)
 

@@ -439,7 +439,7 @@ def test_a_file_that_is_packed_in_another_way_is_refused_with_what_to_do(tmp_pat
     files = [packed(tmp_path / f"{i}.nc", 2 * i, np.float32(0.25)) for i in range(2)]
     packed(files[1], 2, 0.25)
     vs.open_virtual_dataset(files[0]).virtual.to_vstack(url)
-    with pytest.raises(CombineError, match=r"'p' has dtype = 'int16' .*: open it without unpack=, since the store"):
+    with pytest.raises(CombineError, match=r"'p' has dtype = 'int16' .*, and the store has packed numbers"):
         append(url, vs.open_virtual_dataset(files[1], unpack=True))
     vs.open_virtual_dataset(files[0], unpack=True)[["p"]].astype("f4").virtual.to_vstack(url, mode="w")
     with pytest.raises(CombineError, match=r"'p' .*: it is packed, and its values are 'float64'\. Write the store"):

@@ -307,7 +307,7 @@ def checked_letters(group: ManifestGroup) -> ManifestGroup:
     WriterError
         A variable holds letters that a reader would join.
     """
-    from virtualstack.errors import WriterError
+    from virtualstack.errors import Remedy, WriterError
     from virtualstack.manifests import text_arrays
 
     for path, node in group.walk():
@@ -315,8 +315,9 @@ def checked_letters(group: ManifestGroup) -> ManifestGroup:
             dim = (node.arrays[name].dimension_names or ())[-1]
             raise WriterError(
                 f"variable '{path}/{name}' contains single characters along '{dim}'. xarray would join them to one "
-                f"text when it reads the written data, because no other variable has '{dim}'. Give the dimension a "
-                f"coordinate with vds.assign_coords({dim}=...), or cast the variable with vds['{name}'].astype('S2')",
+                f"text when it reads the written data, because no other variable has '{dim}'",
+                Remedy("give the dimension a coordinate with", f"vds.assign_coords({dim}=...)"),
+                Remedy("cast the variable with", f"vds['{name}'].astype('S2')"),
                 variable=name,
                 feature="letters",
             )

@@ -15,7 +15,8 @@ from virtualstack.cli import interrupts
 from virtualstack.cli.completion import COMPLETE_VARIABLE
 from virtualstack.cli.group import cli
 from virtualstack.cli.output import SETTINGS, OutputError, say, worded
-from virtualstack.errors import VirtualStackError
+from virtualstack.cli.remedies import in_command_words
+from virtualstack.errors import VirtualStackError, rendered_by
 
 __all__ = ["main"]
 
@@ -40,7 +41,8 @@ def main(arguments: Sequence[str] | None = None, /) -> int:
     if isinstance(sys.stdout, TextIOWrapper):
         sys.stdout.reconfigure(errors="backslashreplace")  # text that the encoding of a file or pipe cannot express
     try:
-        return _run(sys.argv[1:] if arguments is None else list(arguments))
+        with rendered_by(lambda remedy: in_command_words(remedy, SETTINGS.command, cli.commands)):
+            return _run(sys.argv[1:] if arguments is None else list(arguments))
     except OutputError as error:
         # Python would report the error again when it closes a stream that is not empty.
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())

@@ -10,7 +10,7 @@ import click
 from virtualstack.cli import options
 from virtualstack.cli.commands import command, complete_files, option
 from virtualstack.cli.facts import dry_text, maybe_dry
-from virtualstack.cli.output import report, say, table, wants_progress, worded_lines
+from virtualstack.cli.output import report, say, short_paths, table, wants_progress
 
 if TYPE_CHECKING:
     from virtualstack.manifests import ManifestArray, ManifestGroup
@@ -171,7 +171,7 @@ def _lines(facts: dict[str, Any]) -> Iterator[str]:
         yield from (f"  {line}" for line in table(listed, right=()))
     if facts["refusals"]:
         yield "\nnot taken over as references"
-        rows = [(x["path"], x["kind"], worded_lines(x["reason"])) for x in facts["refusals"]]
+        rows = [(x["path"], x["kind"], short_paths(x["reason"])) for x in facts["refusals"]]
         yield from (f"  {line}" for line in table(rows, right=()))
 
 

@@ -490,7 +490,6 @@ def choose_reader(reader: str | None, remote_protocol: str | None, /) -> str | R
     UsageError
         ``--remote-protocol`` is not a protocol, or stands with another reader than kerchunk's.
     """
-    from virtualstack.cli.output import worded
     from virtualstack.readers import Kerchunk
 
     if remote_protocol is None:
@@ -502,4 +501,4 @@ def choose_reader(reader: str | None, remote_protocol: str | None, /) -> str | R
     try:
         return Kerchunk(remote_protocol=remote_protocol)
     except ValueError as error:
-        raise click.UsageError(worded(error)) from error
+        raise click.UsageError(f"--remote-protocol {remote_protocol} is not a protocol, such as s3") from error

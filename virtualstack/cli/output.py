@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import re
 import sys
 import time
 from collections.abc import Callable, Iterable, Iterator, Sequence
@@ -11,21 +12,19 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, TextIO
 
-from virtualstack.cli.remedies import MAX_CHARACTERS, in_command_words
+from virtualstack.errors import VirtualStackError, advised
 from virtualstack.printable import printable
 
 if TYPE_CHECKING:
     import click
 
-    from virtualstack.errors import Option
-
 __all__ = [
+    "MAX_CHARACTERS",
     "SETTINGS",
     "OutputError",
     "OutputSettings",
     "detail",
     "heading",
-    "in_options",
     "report",
     "say",
     "show",
@@ -33,12 +32,18 @@ __all__ = [
     "table",
     "wants_progress",
     "worded",
-    "worded_lines",
     "write",
 ]
 
 _STYLES = {"error": "\x1b[1;31m", "warning": "\x1b[1;33m", "note": "\x1b[1m", "heading": "\x1b[1m"}
 _RESET = "\x1b[0m"
+
+MAX_CHARACTERS = 330
+"""Most characters of a message without ``--verbose``: three lines of 110 characters."""
+
+_LEAST_CHARACTERS = 120
+_SHOWS_ALL = " (--verbose shows all)"
+_LONG_PATH = re.compile(r"(?<!\w)'[^']{20,}'")
 
 
 class OutputError(Exception):
@@ -126,28 +131,39 @@ def say(kind: str, text: str) -> None:
     print(f"{clear}virtualstack: {_styled(kind, sys.stderr)}: {printable(' '.join(text.split()))}", file=sys.stderr)
 
 
-def in_options(text: str, options: Iterable[Option], /) -> str:
-    """Return a text that names options of the command instead of arguments in Python."""
-    for option in options:
-        text = text.replace(option.argument, option.command)
-    return text
-
-
 def worded(message: object) -> str:
-    """Return a message in the words of the running command, in three lines unless ``--verbose`` asks for all of it."""
-    options = [x for x in getattr(message, "options", ()) if x.argument in str(message)]
-    text = in_options(str(message), options)
-    text = in_command_words(text, SETTINGS.command, most=None if SETTINGS.level > 0 else MAX_CHARACTERS)
-    named = {word for option in options for word in option.command.split() if word.startswith("--") and word in text}
-    own = {name for parameter in (SETTINGS.command.params if SETTINGS.command else ()) for name in parameter.opts}
-    if SETTINGS.command is None or not (lacking := " and ".join(sorted(named - own))):
+    """Return a message in three lines, unless ``--verbose`` asks for all of it: the last remedies are left out."""
+    whole = short_paths(message)
+    if SETTINGS.level > 0 or _length(whole) <= MAX_CHARACTERS:
+        return whole
+    what, advice = whole, ""
+    if isinstance(message, VirtualStackError):
+        what = short_paths(message.what)
+        choices = [advised("", *message.remedies[:n]) for n in range(len(message.remedies), 0, -1)]
+        room = MAX_CHARACTERS - min(_length(what), _LEAST_CHARACTERS)  # details go before remedies
+        advice = next((x for x in choices if _length(x) <= room), choices[-1] if choices else "")
+    return _cut(what, MAX_CHARACTERS - _length(advice)) + advice
+
+
+def short_paths(message: object, /) -> str:
+    """Return a message with local URLs as paths, which are relative if they are in the working directory."""
+    here = f"{os.getcwd().rstrip('/')}/"
+    plain = re.sub(r"(?<![\w+:])file://(?=/)", "", str(message))
+    return plain if here == "/" else plain.replace(f"'{here}", "'")
+
+
+def _cut(text: str, most: int) -> str:
+    """Return the beginning of a text, to the end of a word that is not in quotes; at least 80 characters."""
+    if _length(text) <= most:
         return text
-    return f"{text} (this command has no {lacking}; 'virtualstack build' has)"
+    ends = [found.start() for found in re.finditer(" ", re.sub(r"(?<!\w)'[^']*'", lambda x: "_" * len(x[0]), text))]
+    fitting = [end for end in ends if _length(text[:end]) <= max(most - len(_SHOWS_ALL), 80) - 2]
+    return f"{text[: fitting[-1]].rstrip(' ,;:')} …{_SHOWS_ALL}" if fitting else text
 
 
-def worded_lines(text: object) -> str:
-    """Return lines of a report in the words of the running command."""
-    return "\n".join(in_command_words(line, SETTINGS.command) for line in str(text).split("\n"))
+def _length(text: str) -> int:
+    """Return the number of characters; the paths of a user may be as long as they are."""
+    return len(_LONG_PATH.sub("'...'", text))
 
 
 def detail(text: str) -> None:

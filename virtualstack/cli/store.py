@@ -11,7 +11,7 @@ import click
 from virtualstack.cli import options
 from virtualstack.cli.commands import Command, command, complete_files, option
 from virtualstack.cli.facts import dry_facts, dry_text, iso_time, maybe_dry, plain
-from virtualstack.cli.output import report, wants_progress, worded_lines
+from virtualstack.cli.output import report, short_paths, wants_progress
 from virtualstack.sizes import human_bytes
 
 if TYPE_CHECKING:
@@ -175,7 +175,7 @@ def refresh(
 
     report(
         facts,
-        lambda: worded_lines(done if record is None else f"{dry_text(record, store)}\n{done}"),
+        lambda: short_paths(done if record is None else f"{dry_text(record, store)}\n{done}"),
         as_json=as_json,
     )
     return 0 if done.is_complete else 1
@@ -263,7 +263,7 @@ def expire(
     would = {"objects": 0, "bytes": _size(repository, done), "deleted": deleted} if dry_run else None
     report(
         lambda: {**plain(done), "dry_run": would},
-        lambda: worded_lines(done if would is None else f"{done}\nThey take {human_bytes(would['bytes'])}"),
+        lambda: short_paths(done if would is None else f"{done}\nThey take {human_bytes(would['bytes'])}"),
         as_json=as_json,
     )
 

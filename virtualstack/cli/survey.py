@@ -10,7 +10,7 @@ import click
 from virtualstack.cli import options
 from virtualstack.cli.commands import command, complete_files, option
 from virtualstack.cli.facts import dry_text, maybe_dry, plain
-from virtualstack.cli.output import in_options, report, say, wants_progress
+from virtualstack.cli.output import report, say, wants_progress
 
 __all__ = ["survey"]
 
@@ -59,9 +59,13 @@ def survey(
     from tempfile import TemporaryDirectory
 
     from virtualstack import surveying
+    from virtualstack.cli.build import build
+    from virtualstack.cli.remedies import in_command_words
+    from virtualstack.errors import rendered_by
     from virtualstack.storage.atomic import write_file
 
-    with maybe_dry(dry_run):  # which writes no cache, too
+    # A dry run writes no cache, too. What a survey advises is for the command that joins the files.
+    with maybe_dry(dry_run), rendered_by(lambda remedy: in_command_words(remedy, build, {})):
         found = surveying.survey(
             [file for text in files for file in options.read_list(text)],
             reader=reader,
@@ -84,5 +88,5 @@ def survey(
             write_file(table, path.read_bytes())
         if record is not None:
             say("note", dry_text(record, table))
-    report(facts, lambda: in_options(found.text() if show_all else str(found), found.options), as_json=as_json)
+    report(facts, lambda: found.text() if show_all else str(found), as_json=as_json)
     return 1 if len(found.failures) else 0

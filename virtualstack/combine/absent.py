@@ -13,7 +13,7 @@ import xarray as xr
 from numpy.typing import NDArray
 
 from virtualstack.dataset import virtual_array
-from virtualstack.errors import CombineError, ManifestError
+from virtualstack.errors import Code, CombineError, ManifestError, Remedy
 from virtualstack.manifests import ABSENT, ChunkAxis, ChunkGrid, ChunkManifest, Fill, ManifestArray, stored_number
 
 __all__ = [
@@ -178,14 +178,19 @@ def _no_text(array: ManifestArray) -> str | bytes:
 
 
 def _no_missing_value(array: ManifestArray, name: str, why: str) -> CombineError:
-    value, or_else = "...", ", or open the files with unpack=True, which decodes numbers"
+    value: Any = ...
+    others = [Remedy("open the files with {}, which decodes numbers", unpack=True)]
     if array.dtype.kind in "ST":
-        value, or_else = "''" if array.dtype.kind == "T" else repr(_no_text(array)), ""
+        value, others = "" if array.dtype.kind == "T" else _no_text(array), []
     elif array.dtype.kind == "b" or array.cf.get("dtype") == "bool":
-        value, or_else = "False", f", or load it with loadable_variables=[..., '{name}']"
+        value, others = False, [Remedy("load it with", loadable_variables=Code(f"[..., '{name}']"))]
     return CombineError(
-        f"variable '{name}' has missing elements to fill, but {why}. Set fill_value={{'{name}': {value}}}, or "
-        f"in open_virtual_mfdataset combine_options={{'fill_value': ...}}{or_else}",
+        f"variable '{name}' has missing elements to fill, but {why}",
+        Remedy(
+            "set {}, or in open_virtual_mfdataset combine_options={'fill_value': ...}",
+            fill_value={name: Code("...") if value is ... else value},
+        ),
+        *others,
         variable=name,
         property="fill_value",
         left=array.dtype,

@@ -12,7 +12,7 @@ from virtualstack.combine.fitting import Fitting, check_presence, fitted, lackin
 from virtualstack.combine.part import Part, bundled_in, each_node, group_from
 from virtualstack.combine.planned import facts_of, planned
 from virtualstack.combine.region import Region, placed
-from virtualstack.errors import CombineError, Option
+from virtualstack.errors import CombineError, Remedy
 from virtualstack.manifests import ManifestGroup
 from virtualstack.manifests.manifest import Overlay
 from virtualstack.planning import make_plan
@@ -38,10 +38,10 @@ def growing_dimension(stored: ManifestGroup, /) -> str:
     dim = dims.pop() if len(dims) == 1 else main_dimension([declared_facts(stored)])
     if dim is None:
         raise CombineError(
-            f"which dimension '{stored.url}' grows along is not known. Name it with dim=",
+            f"which dimension '{stored.url}' grows along is not known",
+            Remedy("name it with", dim=...),
             property="dimension",
             left_url=stored.url,
-            options=[Option("dim=", "--dim")],
         )
     return dim
 
@@ -122,7 +122,7 @@ def _appended(
     absent = [name for name in either if name not in old.variables or name not in new.variables]
     check_presence(old, new, [name for name in absent if dim not in either[name].dims])
     if fitting.join != "outer":
-        check_presence(old, new, absent, more="join='outer' fills missing elements with missing values; or ")
+        check_presence(old, new, absent, Remedy("{} fills missing elements with missing values", join="outer"))
     old, new = _completed(old, new, dim, fitting), _completed(new, old, dim, fitting)
     if dim in old.sizes:
         joined = concat_parts([old, new], dim, fitting.keeping_attributes, fitting.storage, is_append=True)
@@ -166,8 +166,9 @@ def _check_order(dim: str, old: Part, new: Part) -> None:
     at = f"start at {labels[0]!s}" if not is_behind else "do not ascend"
     raise CombineError(
         f"the labels of '{dim}' to append {at} in {new.called}, but the labels of {old.called} end at "
-        f"{before[-1] if len(before) else None!s}. Use Repository.update to insert data by its labels, or "
-        "ordered=False to append it anyway",
+        f"{before[-1] if len(before) else None!s}",
+        Remedy("use {} to insert data by its labels", "Repository.update"),
+        Remedy("use {} to append it anyway", ordered=False),
         variable=dim,
         property="order",
         left=before[-1] if len(before) else None,

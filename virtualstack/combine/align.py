@@ -22,7 +22,7 @@ from virtualstack.combine.absent import absent_moved, with_missing_value
 from virtualstack.combine.conflicts import Rules
 from virtualstack.combine.part import Part, over_index
 from virtualstack.dataset import declared_dataset, virtual_array
-from virtualstack.errors import CombineError
+from virtualstack.errors import CombineError, Remedy
 from virtualstack.manifests import EMPTY, ManifestArray, reindex
 from virtualstack.planning.labels import KINDS, Distinct, Labels, check_kinds, distinct_labels, misfit, since_1970
 
@@ -88,8 +88,8 @@ def reindex_dataset(
     if bare:
         name = sorted(map(str, bare))[0]
         raise CombineError(
-            f"coordinate '{name}' is virtual, but its labels are needed. Open the file with "
-            f"loadable_variables=['{name}']",
+            f"coordinate '{name}' is virtual, but its labels are needed",
+            Remedy("open the file with", loadable_variables=[name]),
             variable=name,
             property="labels",
         )
@@ -252,7 +252,7 @@ def _common_labels(found: Distinct, dim: str, rules: Rules, parts: Sequence[Part
         return labels[0], labels
     check_kinds(dim, [parts[found.first(number)] for number in range(len(labels))], labels)
     if rules.join == "exact" or (rules.join == "override" and any(len(x) != len(labels[0]) for x in labels)):
-        raise misfit(dim, parts, found, rules.tolerance, remedy=rules.remedy)
+        raise misfit(dim, parts, found, rules.tolerance, remedies=rules.remedies)
     if rules.join == "override":
         return labels[0], [labels[0]] * len(labels)
     for number, x in enumerate(labels):
@@ -260,8 +260,8 @@ def _common_labels(found: Distinct, dim: str, rules: Rules, parts: Sequence[Part
             part = parts[found.first(number)]
             raise CombineError(
                 f"coordinate '{dim}' has label {x[x.duplicated()][0]} more than once in {part.called}, and "
-                "other files have different labels. Leave the duplicates out with preprocess=, for example "
-                "by drop_duplicates",
+                "other files have different labels",
+                Remedy("leave the duplicates out with {}, for example by drop_duplicates", preprocess=...),
                 variable=dim,
                 property="labels",
                 left_url=part.source,
@@ -313,8 +313,10 @@ def _check_pieces(dim: str, moved: Sequence[tuple[Part, ReindexTarget]]) -> None
             raise CombineError(
                 f"labels of '{dim}' alternate between files: aligning {len(moved):,} files cuts their chunks "
                 f"into more than {n_pieces:,} pieces (counted up to {part.called}), and at most "
-                f"{_MAX_PIECES:,} fit into memory. Treat nearly equal labels as the same (tolerance=), keep "
-                "only common labels (join='inner'), or join the files of each grid separately",
+                f"{_MAX_PIECES:,} fit into memory",
+                Remedy("treat nearly equal labels as the same with", tolerance=...),
+                Remedy("keep only common labels with", join="inner"),
+                Remedy("join the files of each grid separately"),
                 variable=dim,
                 property="labels",
                 left=n_pieces,

@@ -20,7 +20,7 @@ from virtualstack.combine.conflicts import Rules, joined, merge_attributes, with
 from virtualstack.combine.equal_variables import KEEP_STORED, Remedies, are_equal, the_same
 from virtualstack.combine.part import Attribute, Part, over_index
 from virtualstack.dataset import all_virtual, expand_dims, make_index, virtual_array
-from virtualstack.errors import CombineError
+from virtualstack.errors import CombineError, Remedy
 from virtualstack.planning.labels import check_kinds
 from virtualstack.storage import Storage
 
@@ -172,10 +172,10 @@ def _remedies(name: str, parts: Sequence[Part], dim: str, rules: Rules, is_appen
     option = "coords" if any(name in part.coordinates for part in parts) else "data_vars"
     known = rules.coords if option == "coords" else rules.data_vars
     names = [*(sorted(known) if isinstance(known, frozenset) else []), name]
-    options = f"combine_options={{'{option}': {names}}}"
     if is_append:
-        return Remedies(f"build the store again from all files, joined along '{dim}' with {options}", (KEEP_STORED,))
-    return Remedies(f"join it along '{dim}' too with {options}")
+        again = f"build the store again from all files, joined along '{dim}' with"
+        return Remedies(Remedy(again, "vs.open_virtual_mfdataset", combine_options={option: names}), (KEEP_STORED,))
+    return Remedies(Remedy(f"join it along '{dim}' too with", combine_options={option: names}))
 
 
 # -- variables that are not in all files ----------------------------------------------------------------------
@@ -243,8 +243,9 @@ def _absent(parts: Sequence[Part], names: Iterable[str]) -> CombineError:
     listed = ", ".join(f"'{x}' is missing from {n:,}" for x, n in list(absent.items())[:5])
     listed += f", and {len(absent) - 5} more" if len(absent) > 5 else ""
     return CombineError(
-        f"of {len(parts):,} files, {listed}; {with_it.called} has '{name}' and {without.called} does not. "
-        "Fill it with missing values with join='outer', or leave it out with drop_variables",
+        f"of {len(parts):,} files, {listed}; {with_it.called} has '{name}' and {without.called} does not",
+        Remedy("fill it with missing values with", join="outer"),
+        Remedy("leave it out with", drop_variables=[name]),
         variable=name,
         property="presence",
         left=left is with_it,
@@ -318,8 +319,10 @@ def check_calendars(name: str, parts: Sequence[Part], values: Sequence[NDArray[A
         if kind != first[0]:
             raise CombineError(
                 f"variable '{name}' has dates of several calendars: {first[0]} in {first[1].called}, {kind} "
-                f"in {part.called}; leave it out with drop_variables=['{name}'], convert the dates of one "
-                "calendar with preprocess=, or join the files of each calendar separately",
+                f"in {part.called}",
+                Remedy("leave it out with", drop_variables=[name]),
+                Remedy("convert the dates of one calendar with", preprocess=...),
+                Remedy("join the files of each calendar separately"),
                 variable=name,
                 property="calendar",
                 left=first[0],
@@ -350,7 +353,8 @@ def _of_one_shape(name: str, members: Sequence[xr.Variable], parts: Sequence[Par
 def _other_dims(name: str, dim: str, a: Part, left: xr.Variable, b: Part, right: xr.Variable) -> CombineError:
     return CombineError(
         f"variable '{name}' has dimensions {dict(left.sizes)} in {a.called} and {dict(right.sizes)} in "
-        f"{b.called}. Except for '{dim}', they must be equal. Leave the variable out with drop_variables",
+        f"{b.called}. Except for '{dim}', they must be equal",
+        Remedy("leave the variable out with", drop_variables=[name]),
         variable=name,
         property="dimensions",
         left=dict(left.sizes),
@@ -407,7 +411,9 @@ def _check_lengths(parts: Sequence[Part]) -> None:
             if n != known:
                 raise CombineError(
                     f"dimension '{dim}' has {known} elements in {first.called} and {n} in {part.called}, but "
-                    "no labels to align them by. Give the files labels with preprocess=, or leave one out",
+                    "no labels to align them by",
+                    Remedy("give the files labels with", preprocess=...),
+                    Remedy("leave one out"),
                     variable=dim,
                     property="dimensions",
                     left=known,

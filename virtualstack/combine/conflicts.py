@@ -13,7 +13,7 @@ import xarray as xr
 
 from virtualstack.combine.part import Attribute, Part
 from virtualstack.dataset import loaded_variable, virtual_array
-from virtualstack.errors import CombineError
+from virtualstack.errors import CombineError, Remedy
 from virtualstack.manifests import (
     ManifestArray,
     Refusal,
@@ -70,7 +70,7 @@ class Rules:
         coordinate reference systems.
     fill_value
         Decoded value of new elements: one for all variables, or a map by variable; ``None`` means a missing value.
-    remedy
+    remedies
         Remedy for labels that differ, in the message of an error; by default the message names ``join`` and
         ``tolerance``.
     """
@@ -82,7 +82,7 @@ class Rules:
     compat: Literal["equals", "identical", "broadcast_equals", "no_conflicts", "override"] = "equals"
     combine_attrs: str | Callable[..., Any] | None = None
     fill_value: Any = None
-    remedy: str | None = None
+    remedies: tuple[Remedy, ...] = ()
 
     @classmethod
     def from_options(
@@ -279,8 +279,9 @@ def _unpacked_variables(name: str, parts: Sequence[Part], storage: Storage, deco
     odd, obstacle = obstacles[0]
     raise CombineError(
         f"variable '{name}' is packed differently in some files, and it cannot be unpacked in "
-        f"{odd.called}: {obstacle}. Leave it out with drop_variables, or if the calendar is the "
-        "same in all files, load it with loadable_variables",
+        f"{odd.called}: {obstacle}. ",
+        Remedy("leave it out with", drop_variables=[name]),
+        Remedy("if the calendar is the same in all files, load it with", loadable_variables=[name]),
         variable=name,
         property="packing",
         left_url=odd.source,
@@ -394,9 +395,10 @@ def _same(a: object, b: object) -> bool:
 def _refuse(key: str, name: str | None, left: object, right: object, a: Part, b: Part) -> None:
     whose = "the dataset" if name is None else f"variable '{name}'"
     raise CombineError(
-        f"attribute '{key}' of {whose} is {left!r} in {a.called} and {right!r} in {b.called}; convert one of them with "
-        "preprocess=, or say which counts: combine_options={'combine_attrs': 'override'} takes the first file's, "
-        "'drop_conflicts' leaves it out",
+        f"attribute '{key}' of {whose} is {left!r} in {a.called} and {right!r} in {b.called}",
+        Remedy("convert one of them with", preprocess=...),
+        Remedy("take the first file's with", combine_options={"combine_attrs": "override"}),
+        Remedy("leave it out with", combine_options={"combine_attrs": "drop_conflicts"}),
         variable=name,
         property=key,
         left=left,

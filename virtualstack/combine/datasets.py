@@ -16,7 +16,7 @@ from virtualstack.combine.new_dim import Labelling, check_labellings, make_label
 from virtualstack.combine.order import combine_by_coords, have_an_order, join_tiles
 from virtualstack.combine.part import Part
 from virtualstack.combine.planned import Nodes, Planning, plan_parts, with_labels_from, without_order
-from virtualstack.errors import CombineError, Option, naming_group
+from virtualstack.errors import CombineError, Remedy, naming_group
 from virtualstack.planning import DUPLICATES, Duplicates, Plan
 from virtualstack.storage import Storage, StorageLike
 
@@ -248,9 +248,12 @@ def _shape(item: Nested[Part], dims: Sequence[str | None]) -> list[int]:
             odd, first = (next(flatten(x)) for x in (item[i], item[0]))
             raise CombineError(
                 f"lists along {list(dims[1:])} have lengths {shapes[0]} at {first.called} and {shape} at "
-                f"{odd.called}, but all lists of one level must have the same length. Fill the grid, or order "
-                "the files by their coordinates (combine='by_coords', with join='outer' if some files are "
-                "missing)",
+                f"{odd.called}, but all lists of one level must have the same length. Fill the grid",
+                Remedy(
+                    "order the files by their coordinates with {} if some are missing",
+                    combine="by_coords",
+                    join="outer",
+                ),
                 property="hypercube",
                 left=tuple(shapes[0]),
                 right=tuple(shape),
@@ -339,12 +342,11 @@ def _check_repeats(part: Part, dims: Sequence[str | None]) -> None:
     for dim in filter(None, dims):
         labels = part.indexes[dim].index if dim in part.indexes else None
         if labels is not None and not labels.is_unique:
-            keep = Option("duplicates=None", "--keep-all")
             raise CombineError(
-                f"label {labels[labels.duplicated()][0]!s} of '{dim}' would repeat; {keep.argument} keeps all",
+                f"label {labels[labels.duplicated()][0]!s} of '{dim}' would repeat",
+                Remedy("{} keeps all", duplicates=None),
                 variable=dim,
                 property="labels",
-                options=[keep],
             )
 
 
@@ -358,8 +360,9 @@ def _common_paths(trees: Sequence[xr.DataTree]) -> list[str]:
             left, right = (x.to_dataset().encoding.get("source") for x in (having, trees[absent[0]]))
             raise CombineError(
                 f"group '{path}' is missing from {len(absent):,} of {len(trees):,} files: '{left}' has it, "
-                f"'{right}' does not. Join only files that have the same groups, or open one group with "
-                "open_virtual_mfdataset(group=)",
+                f"'{right}' does not",
+                Remedy("join only files that have the same groups"),
+                Remedy("open one group with", "vs.open_virtual_mfdataset", group=...),
                 variable=path,
                 property="presence",
                 left=True,

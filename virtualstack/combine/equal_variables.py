@@ -14,14 +14,16 @@ from virtualstack.combine.absent import Mask
 from virtualstack.combine.conflicts import Rules
 from virtualstack.combine.part import Part
 from virtualstack.dataset import all_virtual, virtual_array
-from virtualstack.errors import CombineError
+from virtualstack.errors import CombineError, Remedy
 from virtualstack.manifests import other_meaning, same_value
 from virtualstack.reading import read_array
 from virtualstack.storage import Storage
 
 __all__ = ["KEEP_STORED", "Remedies", "are_equal", "the_same"]
 
-KEEP_STORED = "keep the values of the store, also for the new files, with combine_options={'compat': 'override'}"
+KEEP_STORED = Remedy(
+    "keep the values of the store, also for the new files, with", combine_options={"compat": "override"}
+)
 """Remedy for a variable of a store that differs in an addition."""
 
 _BATCH_BYTES = 1 << 26  # bytes of values that are compared at a time
@@ -30,28 +32,26 @@ _MAX_UNASKED_BYTES = 1 << 30  # bytes of values of a variable that are read with
 
 @dataclass(frozen=True, slots=True)
 class Remedies:
-    """Remedies for a variable that differs, for messages: the one that keeps all values comes first.
+    """Remedies for a variable that differs: the one that keeps all values comes first.
 
     Parameters
     ----------
     join
-        Clause that says how to join the variable too; it helps if only its values differ.
+        How to join the variable too; it helps if only its values differ.
     others
-        Clauses that always help; by default, to leave the variable out or to take that of the first file.
+        Those that always help; by default, to leave the variable out or to take that of the first file.
     """
 
-    join: str | None = None
-    others: Sequence[str] = ()
+    join: Remedy | None = None
+    others: Sequence[Remedy] = ()
 
-    def text(self, name: str, *, only_values: bool) -> str:
-        """Return a sentence without its full stop."""
+    def for_variable(self, name: str, *, only_values: bool) -> list[Remedy]:
+        """Return the remedies for one variable."""
         usual = (
-            f"leave it out with drop_variables=['{name}']",
-            "take the first file's for all files with combine_options={'compat': 'override'}",
+            Remedy("leave it out with", drop_variables=[name]),
+            Remedy("take the first file's for all files with", combine_options={"compat": "override"}),
         )
-        *first, last = [*([self.join] if self.join and only_values else []), *(self.others or usual)]
-        text = f"{', '.join(first)}, or {last}" if first else last
-        return text[0].upper() + text[1:]
+        return [*([self.join] if self.join and only_values else []), *(self.others or usual)]
 
 
 def are_equal(name: str, parts: Sequence[Part], storage: Storage, rules: Rules, /) -> bool:
@@ -119,7 +119,7 @@ def the_same(
             left, right = first.attrs, part.variables[name].attrs
             if left.keys() != right.keys() or not all(same_value(left[key], right[key]) for key in left):
                 odd = _Difference(f"attributes {left} and {right}", left, right)
-                raise _differs(name, why, parts[0], part, odd, remedies.text(name, only_values=False))
+                raise _differs(name, why, parts[0], part, odd, remedies.for_variable(name, only_values=False))
     if rules.compat == "broadcast_equals":
         sizes = {dim: n for part in reversed(parts) for dim, n in part.variables[name].sizes.items()}
         parts = [_with(part, name, part.variables[name].set_dims(sizes)) for part in parts]  # type: ignore[no-untyped-call]
@@ -131,7 +131,7 @@ def the_same(
     for other in others:
         found = _structural_difference(first, other.variables[name])
         if found is not None:
-            raise _differs(name, why, parts[0], other, found, remedies.text(name, only_values=False))
+            raise _differs(name, why, parts[0], other, found, remedies.for_variable(name, only_values=False))
         if not _is_provably_equal(first, other.variables[name]):
             unsettled.append(other)
     if not unsettled:
@@ -147,7 +147,7 @@ def the_same(
                     nulls = [_is_null(part.variables[name]) for part in parts]
                     if any(mask.any() for mask in nulls):
                         return _united(name, parts, nulls, storage, rules, why, remedies)
-                raise _differs(name, why, parts[0], other, found, remedies.text(name, only_values=True))
+                raise _differs(name, why, parts[0], other, found, remedies.for_variable(name, only_values=True))
     return first
 
 
@@ -164,8 +164,8 @@ def _check_size(name: str, variable: xr.Variable, parts: Sequence[Part], remedie
     if variable.nbytes > _MAX_UNASKED_BYTES:
         raise CombineError(
             f"variable '{name}' must be the same in all files, and checking this would read "
-            f"{variable.nbytes / 1e9:.3g} GB from each of {len(parts):,} files. "
-            f"{remedies.text(name, only_values=True)}, which checks nothing",
+            f"{variable.nbytes / 1e9:.3g} GB from each of {len(parts):,} files",
+            *remedies.for_variable(name, only_values=True),
             variable=name,
             property="size",
             left_url=parts[0].source,
@@ -189,13 +189,13 @@ def _united(
     for part, mask, variable in zip(parts[1:], masks[1:], others, strict=True):
         found = _structural_difference(united, variable)
         if found is not None:
-            raise _differs(name, why, parts[0], part, found, remedies.text(name, only_values=False))
+            raise _differs(name, why, parts[0], part, found, remedies.for_variable(name, only_values=False))
         is_there = _is_there(mask, variable)
         its = _values(variable, storage)
         both, more = covered & is_there, is_there & ~covered
         found = _value_difference(values[both], its[both], rules.tolerance)
         if found is not None:
-            raise _differs(name, why, parts[0], part, found, remedies.text(name, only_values=True))
+            raise _differs(name, why, parts[0], part, found, remedies.for_variable(name, only_values=True))
         if more.any():
             values = np.where(more, its, values)
             left, right = (cast(Any, virtual_array(x)) for x in (united, variable))
@@ -232,9 +232,12 @@ class _Difference(NamedTuple):
     right: object
 
 
-def _differs(name: str, why: str, first: Part, other: Part, found: _Difference, remedies: str) -> CombineError:
+def _differs(
+    name: str, why: str, first: Part, other: Part, found: _Difference, remedies: Sequence[Remedy]
+) -> CombineError:
     return CombineError(
-        f"variable '{name}' {why}, and differs between {first.called} and {other.called}: {found.how}. {remedies}",
+        f"variable '{name}' {why}, and differs between {first.called} and {other.called}: {found.how}",
+        *remedies,
         variable=name,
         property="values",
         left=found.left,

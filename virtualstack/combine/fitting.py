@@ -15,7 +15,7 @@ from virtualstack.combine.conflicts import Rules, floats_like, is_packed, merge_
 from virtualstack.combine.part import Part
 from virtualstack.dataset import loaded_variable, to_dataset, to_group, virtual_array
 from virtualstack.dataset.variables import virtual_variable
-from virtualstack.errors import ChunkAlignmentError, CombineError
+from virtualstack.errors import ChunkAlignmentError, Code, CombineError, Remedy
 from virtualstack.manifests import ABSENT, ChunkAxis, ManifestArray, ManifestGroup, other_meaning, unpack
 from virtualstack.manifests.agreement import value_text
 from virtualstack.manifests.indexing import refine
@@ -34,10 +34,7 @@ __all__ = [
 ]
 
 TEXT = "OSTU"
-LABELS_REMEDY = (
-    "give it the store's labels with assign_coords if they mean the same. join='left' leaves out labels that "
-    "the store does not have"
-)
+LABELS_REMEDY = Remedy("give it the store's labels with assign_coords if they mean the same")
 """Remedy for labels that differ from those of the store."""
 
 
@@ -81,14 +78,15 @@ class Fitting:
             raise ValueError(
                 f"combine_options has {unknown}; the known ones are ['combine_attrs', 'compat', 'fill_value'] here"
             )
-        rules = replace(
-            Rules.from_options(options=options), remedy=f"{LABELS_REMEDY}, and fills the others with missing values"
+        left_out = Remedy(
+            "{} leaves out labels that the store does not have, and fills the others with missing values", join="left"
         )
+        rules = replace(Rules.from_options(options=options), remedies=(LABELS_REMEDY, left_out))
         return cls(join=join, rules=rules, storage=storage)  # type: ignore[arg-type]
 
-    def with_remedy(self, remedy: str, /) -> Fitting:
-        """Return the same rules with another remedy for labels that differ."""
-        return replace(self, rules=replace(self.rules, remedy=remedy))
+    def with_remedies(self, *remedies: Remedy) -> Fitting:
+        """Return the same rules with other remedies for labels that differ."""
+        return replace(self, rules=replace(self.rules, remedies=remedies))
 
     @property
     def keeping_attributes(self) -> Rules:
@@ -178,31 +176,37 @@ def _check_alike(name: str, stored: Part, part: Part) -> None:
     kinds = {left.dtype.kind, right.dtype.kind}
     is_same = left.dtype == right.dtype or kinds in ({"m"}, {"M"}) or kinds <= set(TEXT)
     if not is_same or (virtual_array(left) is not None and left.dtype != right.dtype):
-        why = f"the store's dtype cannot change: {_dtype_remedy(name, left, right)}"
-        raise _clash(name, "dtype", left.dtype, right.dtype, stored, part, why)
+        why, remedy = _dtype_remedy(left, right)
+        raise _clash(
+            name, "dtype", left.dtype, right.dtype, stored, part, f"the store's dtype cannot change{why}", remedy
+        )
     a, b = virtual_array(left), virtual_array(right)
     key = None if a is None or b is None else other_meaning(a, b)
     if a is not None and b is not None and key is not None:
-        why = (
-            "they change what the stored numbers mean. Write the store again from files opened with "
-            "unpack=True, which decodes each file by its own attributes"
+        remedy = Remedy(
+            "write the store again from files opened with {}, which decodes each file by its own attributes",
+            "vs.open_virtual_mfdataset",
+            unpack=True,
         )
-        raise _clash(name, key, a.cf.get(key), b.cf.get(key), stored, part, why)
+        why = "they change what the stored numbers mean"
+        raise _clash(name, key, a.cf.get(key), b.cf.get(key), stored, part, why, remedy)
     if set(left.dims) != set(right.dims):
-        why = "they must be equal: use expand_dims or squeeze, or leave the variable out with drop_vars"
-        raise _clash(name, "dimensions", left.dims, right.dims, stored, part, why)
+        why = "they must be equal: use expand_dims or squeeze"
+        remedy = Remedy("leave the variable out with", f"drop_vars('{name}')", drop_variables=[name])
+        raise _clash(name, "dimensions", left.dims, right.dims, stored, part, why, remedy)
 
 
-def _dtype_remedy(name: str, left: xr.Variable, right: xr.Variable) -> str:
-    """Return what to do about a variable whose dtype is not that of the store."""
+def _dtype_remedy(left: xr.Variable, right: xr.Variable) -> tuple[str, Remedy]:
+    """Return why, and what to do about, a variable whose dtype is not that of the store."""
     a, b = virtual_array(left), virtual_array(right)
     if a is not None and is_packed(a) and (b is None or not is_packed(b)):
-        return "open it without unpack=, since the store has packed numbers"
+        return ", and the store has packed numbers", Remedy("open it with", unpack=False)
     if b is not None and is_packed(b):
         unpacked = unpack(b)
         values = unpacked.obstacle or f"its values are '{unpacked.array.dtype}'"
-        return f"it is packed, and {values}. Write the store again from all files, opened with unpack=True"
-    return f"cast it with astype('{left.dtype}')"
+        again = Remedy("write the store again from all files, opened with", "vs.open_virtual_mfdataset", unpack=True)
+        return f": it is packed, and {values}", again
+    return "", Remedy(f"cast it with astype('{left.dtype}')")
 
 
 def joint_dtype(dtypes: Sequence[np.dtype[Any]], /) -> np.dtype[Any]:
@@ -215,9 +219,12 @@ def joint_dtype(dtypes: Sequence[np.dtype[Any]], /) -> np.dtype[Any]:
     return np.result_type(*dtypes) if len(kinds) == 1 else np.dtype(object)
 
 
-def _clash(name: str, key: str, a: object, b: object, stored: Part, part: Part, why: str) -> CombineError:
+def _clash(
+    name: str, key: str, a: object, b: object, stored: Part, part: Part, why: str, remedy: Remedy
+) -> CombineError:
     return CombineError(
         f"variable '{name}' has {key} = {value_text(a)} in {stored.called} and {value_text(b)} in {part.called}; {why}",
+        remedy,
         variable=name,
         property=key,
         left=a,
@@ -240,7 +247,8 @@ def _aligned(part: Part, stored: Part, fitting: Fitting, but: Collection[str]) -
             if len(more):
                 raise CombineError(
                     f"coordinate '{dim}' has labels in {part.called} that {stored.called} does not have: "
-                    f"{len(more)}, for example {more[0]!s}. Leave them out with join='left'",
+                    f"{len(more)}, for example {more[0]!s}",
+                    Remedy("leave them out with", join="left"),
                     variable=dim,
                     property="labels",
                     right=more[0],
@@ -270,9 +278,14 @@ def cut_like(name: str, dim: str, array: ManifestArray, axis: int, like: ChunkAx
         raise ChunkAlignmentError(
             f"chunks of variable '{name}' end at element {int(odd[0])} of '{dim}' in "
             f"'{array.a_url() or 'a dataset'}', but the store has no chunk boundary there ({own!r} and "
-            f"{like!r}, elements and chunk lengths). Rewrite the file with the chunks of the store; or join "
-            "it with the dataset of the store by xarray.concat and write the result with mode='w', which "
-            "divides all chunks again",
+            f"{like!r}, elements and chunk lengths)",
+            Remedy("rewrite the file with the chunks of the store"),
+            Remedy(
+                "join it with the dataset of the store by xarray.concat and write the result with {}, which divides "
+                "all chunks again",
+                "vds.virtual.to_vstack",
+                mode="w",
+            ),
             axis=axis,
             chunk_length=like.chunk,
             variable=name,
@@ -290,7 +303,7 @@ def _cut_at(name: str, variable: xr.Variable, array: ManifestArray, like: Mappin
 # -- presence -------------------------------------------------------------------------------------------------
 
 
-def check_presence(stored: Part, part: Part, names: Collection[str], /, *, more: str = "") -> None:
+def check_presence(stored: Part, part: Part, names: Collection[str], /, *more: Remedy) -> None:
     """Refuse variables that only one of part and store has; ``names`` are their names.
 
     Parameters
@@ -300,7 +313,7 @@ def check_presence(stored: Part, part: Part, names: Collection[str], /, *, more:
     names
         Names of the variables.
     more
-        A further remedy, in addition to the one that always works.
+        Further remedies, in addition to those that always work.
 
     Raises
     ------
@@ -311,17 +324,21 @@ def check_presence(stored: Part, part: Part, names: Collection[str], /, *, more:
         is_new = name in part.variables
         having, other = (part, stored) if is_new else (stored, part)
         if is_new:
-            remedy = (
-                f"leave it out with drop_vars('{name}'). Or add it to the store first: join the dataset of "
-                f"the store and ds[['{name}']] with vs.combine_datasets([...], join='outer'), and write the "
-                "result with mode='w'"
-            )
+            usual = [
+                Remedy("leave it out with", f"drop_vars('{name}')", drop_variables=[name]),
+                Remedy(
+                    f"add it to the store first: join the dataset of the store and ds[['{name}']] with {{}}, and write "
+                    "the result with mode='w'",
+                    "vs.combine_datasets([...], join='outer')",
+                ),
+            ]
         else:
-            remedy = (
-                f"take the variable from the store with ds.assign({{'{name}': vs.open_virtual_dataset(...)['{name}']}})"
-            )
+            of_store = f"ds.assign({{'{name}': vs.open_virtual_dataset(...)['{name}']}})"
+            usual = [Remedy("take the variable from the store with", of_store)]
         raise CombineError(
-            f"{having.called} has variable '{name}' and {other.called} does not: {more}{remedy}",
+            f"{having.called} has variable '{name}' and {other.called} does not",
+            *more,
+            *usual,
             variable=name,
             property="presence",
             left=name in stored.variables,
@@ -349,8 +366,8 @@ def lacking(name: str, like: Part, sizes: Mapping[str, int], fitting: Fitting, /
     value = "''" if is_text else "0"
     raise CombineError(
         f"variable '{name}' has missing elements to fill, but dtype '{variable.dtype}' has no missing value, "
-        "and a store keeps its dtypes. Set the value that they read as, for example "
-        f"combine_options={{'fill_value': {{'{name}': {value}}}}}",
+        "and a store keeps its dtypes",
+        Remedy("set the value that they read as, for example", combine_options={"fill_value": {name: Code(value)}}),
         variable=name,
         property="fill_value",
         left=variable.dtype,

@@ -15,7 +15,7 @@ import xarray as xr
 from virtualstack.combine.conflicts import Rules
 from virtualstack.combine.part import Part
 from virtualstack.dataset import virtual_array
-from virtualstack.errors import CombineError
+from virtualstack.errors import Code, CombineError, Remedy
 from virtualstack.planning.sources import FromAttribute, FromName
 from virtualstack.printable import first_names
 
@@ -143,8 +143,8 @@ def _date(dim: str, text: str, format: str, part: Part) -> Any:
     return _plain(dim, found, part)
 
 
-def _refusal(dim: str, part: Part, message: str) -> CombineError:
-    return CombineError(message, variable=dim, property="labels", left_url=part.source)
+def _refusal(dim: str, part: Part, message: str, *remedies: Remedy) -> CombineError:
+    return CombineError(message, *remedies, variable=dim, property="labels", left_url=part.source)
 
 
 def with_new_dim(
@@ -165,13 +165,12 @@ def with_new_dim(
     if dim in part.sizes or (own is not None and not is_scalar):
         what = "dimension" if dim in part.sizes else "variable"
         if part.sizes.get(dim) == 1:
-            remedy = (
-                "Give the new dimension another name. Or remove the other one with preprocess=lambda ds: "
-                f"ds.squeeze({dim!r}, drop=True)"
-            )
+            squeeze = Code(f"lambda ds: ds.squeeze({dim!r}, drop=True)")
+            remedy = Remedy("remove the other one with", preprocess=squeeze)
         else:
-            remedy = "Give the new dimension another name, or join along this one with concat_dim="
-        raise _refusal(dim, part, f"new_dim names '{dim}', which is already a {what} of {part.called}. {remedy}")
+            remedy = Remedy("join along this one with", concat_dim=dim)
+        why = f"'{dim}' is already a {what} of {part.called}, and cannot be a new dimension"
+        raise _refusal(dim, part, why, Remedy("give the new dimension another name"), remedy)
     changed = {dim: xr.Variable((dim,), [label])}
     if own is not None:
         changed = {dim: xr.Variable((dim,), np.asarray([label], own.dtype), own.attrs, own.encoding)}

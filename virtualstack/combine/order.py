@@ -15,7 +15,7 @@ from virtualstack.combine.concat import concat_parts, merge_parts
 from virtualstack.combine.conflicts import Rules
 from virtualstack.combine.part import Part
 from virtualstack.combine.planned import facts_of
-from virtualstack.errors import CombineError
+from virtualstack.errors import CombineError, Remedy
 from virtualstack.manifests import ABSENT
 from virtualstack.planning.labels import distinct_labels, span
 from virtualstack.planning.places import find_places, labelled_in_all
@@ -35,8 +35,8 @@ def _incomplete(tiles: Mapping[tuple[int, ...], Part], shape: Sequence[int], dim
     n_others = math.prod(shape) - len(tiles) - 1
     return CombineError(
         f"{len(tiles):,} files do not fill a grid of {' x '.join(map(str, shape))} along {list(dims)}: no "
-        f"file for {where}{f', and for {n_others:,} more' if n_others else ''}. join='outer' fills up to "
-        f"{_MAX_ABSENT:,} missing files with missing values",
+        f"file for {where}{f', and for {n_others:,} more' if n_others else ''}",
+        Remedy(f"{{}} fills up to {_MAX_ABSENT:,} missing files with missing values", join="outer"),
         property="hypercube",
         left=tuple(shape),
         right=len(tiles),

@@ -11,7 +11,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from virtualstack.combine.region import Box, find_boxes
-from virtualstack.errors import CombineError, SourceChangedError
+from virtualstack.errors import Code, CombineError, Remedy, SourceChangedError
 from virtualstack.location import Location
 from virtualstack.manifests import ABSENT, FIRST, INLINE, ChunkGrid, ChunkManifest, ManifestArray
 from virtualstack.manifests.cells import distinct_rows
@@ -61,10 +61,14 @@ type Prefer = Literal["first", "last", "newest"] | Callable[[Candidate], Any] | 
 was modified last. A function takes the file for which it returns the greater key.
 """
 
-_REMEDY_WITHOUT_FILES = "choose with prefer=: 'first' keeps the existing values, 'last' takes the later part"
-_REMEDY = (
-    f"{_REMEDY_WITHOUT_FILES}, 'newest' takes the file that was modified last. Or give a function of a file, and the "
-    "greater result counts: prefer=lambda file: file.url"
+_OF_VALUES: tuple[Remedy, ...] = (
+    Remedy("to resolve this, {} keeps the existing values", prefer="first"),
+    Remedy("{} takes the later part", prefer="last"),
+)
+_OF_FILES = (
+    *_OF_VALUES,
+    Remedy("{} takes the file that was modified last", prefer="newest"),
+    Remedy("{} takes the file with the greater result", prefer=Code("lambda file: file.url")),
 )
 
 
@@ -114,18 +118,18 @@ def is_preferred(
         f"'{x.url}'" if x is not None else other
         for x, other in ((old, "the store itself"), (new, "the values in memory"))
     )
-    why, remedy = "", _REMEDY
+    why, remedies = "", _OF_FILES
     if prefer is not None:
         if old is None or new is None:
-            why, remedy = "; prefer= cannot choose, because not both come from files", _REMEDY_WITHOUT_FILES
+            why, remedies = "; prefer= cannot choose, because not both come from files", _OF_VALUES
         else:
             theirs, mine = (_key(prefer, x, read) for x in (old, new))
             if None not in (theirs, mine) and theirs != mine:
                 return bool(mine > theirs)
             why = f"; prefer= cannot choose, because the keys are {theirs!r} and {mine!r}"
     raise CombineError(
-        f"variable '{name}' has values at {where} from {a}, which differ from those of {b}{why}. To resolve "
-        f"this, {remedy}",
+        f"variable '{name}' has values at {where} from {a}, which differ from those of {b}{why}",
+        *remedies,
         variable=name,
         property="source",
         left=None if old is None else old.url,

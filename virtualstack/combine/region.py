@@ -15,7 +15,7 @@ from virtualstack.combine.equal_variables import the_same
 from virtualstack.combine.fitting import Fitting, check_presence, cut_like, fitted, joint_dtype, load_part
 from virtualstack.combine.part import Part, bundled_in, each_node, group_from
 from virtualstack.dataset import expand_dims, virtual_array
-from virtualstack.errors import ChunkAlignmentError, CombineError
+from virtualstack.errors import ChunkAlignmentError, Code, CombineError, Remedy
 from virtualstack.manifests import ABSENT, ChunkAxis, ManifestArray, ManifestGroup
 from virtualstack.manifests.manifest import Overlay
 
@@ -190,9 +190,9 @@ def find_boxes(mask: NDArray[np.bool_], /) -> Iterator[tuple[tuple[int, ...], tu
 type Region = Literal["auto"] | Mapping[str, int | slice | Literal["auto"]]
 """Elements of the store that a part overwrites, by dimension; ``"auto"`` selects those with the part's labels."""
 
-_REMEDY = (
-    "the labels of a region cannot change. Give the new data the same labels with assign_coords if they mean "
-    "the same, or align it with vds.virtual.reindex"
+_REMEDIES = (
+    Remedy("the labels of a region cannot change: give the new data the same with assign_coords if they mean the same"),
+    Remedy("align it with", "vds.virtual.reindex"),
 )
 
 
@@ -237,7 +237,7 @@ def placed(
             right=unknown[0],
             left_url=stored.url,
         )
-    fitting = fitting.with_remedy(_REMEDY)
+    fitting = fitting.with_remedies(*_REMEDIES)
     overlays: dict[str, Sequence[Overlay]] = {}
     found: dict[str, Mapping[str, _FoundSide]] = {}
 
@@ -342,8 +342,8 @@ def _by_labels(dim: str, old: Part, new: Part) -> Side:
     if not index.is_unique:
         raise CombineError(
             f"{old.called} has label {index[index.duplicated()][0]!s} of '{dim}' more than once, so labels do "
-            f"not determine the position of {new.called}. Name the elements instead, region={{{dim!r}: "
-            f"slice(begin, end)}}",
+            f"not determine the position of {new.called}",
+            Remedy("name the elements instead with", region={dim: Code("slice(begin, end)", "BEGIN:END")}),
             variable=dim,
             property="labels",
             left_url=old.source,
@@ -355,8 +355,8 @@ def _by_labels(dim: str, old: Part, new: Part) -> Side:
     lacking = labels[at < 0]
     what = f"does not have the label {lacking[0]!s}" if len(lacking) else "does not have these labels in sequence"
     raise CombineError(
-        f"{old.called} {what} along '{dim}', which {new.called} needs. Use Repository.update to insert data "
-        "that is new or out of order by its labels",
+        f"{old.called} {what} along '{dim}', which {new.called} needs",
+        Remedy("use {} to insert data that is new or out of order by its labels", "Repository.update"),
         variable=dim,
         property="labels",
         left_url=old.source,
@@ -425,7 +425,9 @@ def overlay_on(
                 raise ChunkAlignmentError(
                     f"the region begins or ends at element {element} of '{dim}', within a chunk of variable "
                     f"'{name}' ({cells!r}, elements and chunk lengths), but a chunk cannot be partly "
-                    "overwritten. Give whole chunks, or overwrite values with Repository.write",
+                    "overwritten",
+                    Remedy("give whole chunks"),
+                    Remedy("overwrite values with", "Repository.write"),
                     axis=axis,
                     chunk_length=cells.chunk,
                     variable=name,

@@ -21,7 +21,7 @@ from virtualstack.combine.placing import Placing, StoreAxis
 from virtualstack.combine.planned import facts_of, planned
 from virtualstack.combine.precedence import Prefer, is_changed
 from virtualstack.dataset import virtual_array
-from virtualstack.errors import CombineError
+from virtualstack.errors import CombineError, Remedy
 from virtualstack.location import Location
 from virtualstack.manifests import ManifestArray, ManifestGroup
 from virtualstack.manifests.manifest import Overlay
@@ -187,10 +187,13 @@ def _part(group: ManifestGroup, *, loaded: set[str], fitting: Fitting) -> Part:
 # -- labels ---------------------------------------------------------------------------------------------------
 
 
-_LABELS_ARE_REFERENCES = (
-    "The store has them as references, as after a conversion. Use Repository.append if the files come in order. Or "
-    "write the store again: vs.open_virtual_dataset(...) loads labels, and vds.virtual.to_vstack(..., mode='w') "
-    "stores them"
+_OF_REFERENCES = (
+    Remedy("use {} if the files come in order", "Repository.append"),
+    Remedy(
+        "open the store with vs.open_virtual_dataset, which loads labels, and write it again with",
+        "vds.virtual.to_vstack",
+        mode="w",
+    ),
 )
 
 
@@ -200,9 +203,10 @@ def _check_labels(dim: str, parts: Sequence[Part]) -> None:
         found = part.variables.get(dim)
         if found is None or found.ndim > 1 or virtual_array(found) is not None:
             is_stored = part is parts[0] and found is not None and found.ndim == 1
-            remedy = _LABELS_ARE_REFERENCES if is_stored else f"Add it with assign_coords({dim}=...)"
+            why = ". The store has them as references, as after a conversion" if is_stored else ""
             raise CombineError(
-                f"{part.called} has no loaded coordinate '{dim}', whose labels determine its position. {remedy}",
+                f"{part.called} has no loaded coordinate '{dim}', whose labels determine its position{why}",
+                *(_OF_REFERENCES if is_stored else [Remedy(f"add it with assign_coords({dim}=...)")]),
                 variable=dim,
                 property="labels",
                 right_url=part.source,
@@ -254,8 +258,8 @@ def _differing(old: Part, parts: Sequence[Part], dim: str) -> list[str]:
                 )
             labels_of_two = distinct_labels([index.index, labels])
             if len(labels_of_two.labels) > 1 and is_jitter(labels_of_two):
-                remedy = f"give it the store's labels with assign_coords({name}=...)"
-                raise misfit(name, [old, part], labels_of_two, None, remedy=remedy)
+                remedy = Remedy(f"give it the store's labels with assign_coords({name}=...)")
+                raise misfit(name, [old, part], labels_of_two, None, remedies=[remedy])
         found.append(name)
     return found
 
@@ -277,7 +281,8 @@ def _with_known_labels(dim: str, part: Part, old: Part, fitting: Fitting) -> Par
         if len(index) and not len(keep):
             raise CombineError(
                 f"{part.called} has no label of '{dim}' in common with {old.called}, so join='left' would "
-                "leave all of it out. Use join='outer' to add its labels",
+                "leave all of it out",
+                Remedy("add its labels with", join="outer"),
                 variable=dim,
                 property="labels",
                 left_url=old.source,

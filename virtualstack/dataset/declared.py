@@ -16,7 +16,7 @@ import xarray as xr
 
 from virtualstack.codecs.cf import CF
 from virtualstack.dataset.variables import virtual_array
-from virtualstack.errors import WriterError
+from virtualstack.errors import Remedy, WriterError
 from virtualstack.manifests import (
     CF_KEYS,
     ManifestArray,
@@ -139,8 +139,11 @@ def _edited(name: str, variable: xr.Variable, array: ManifestArray, edits: Mappi
     if array.dtype.kind in "mM" and added:
         raise WriterError(
             f"variable '{name}' of '{array.a_url()}' contains decoded times of dtype '{array.dtype}', but "
-            f"{added[0]} = {edits[added[0]]!r} was set, which is for numbers. Remove it, and set what the "
-            f"stored numbers mean with vds.virtual.set_encoding({{{name!r}: {{{added[0]!r}: ...}}}})",
+            f"{added[0]} = {edits[added[0]]!r} was set, which is for numbers",
+            Remedy(
+                "remove it, and set what the stored numbers mean with",
+                f"vds.virtual.set_encoding({{{name!r}: {{{added[0]!r}: ...}}}})",
+            ),
             variable=name,
             feature=added[0],
         )
@@ -152,7 +155,8 @@ def _edited(name: str, variable: xr.Variable, array: ManifestArray, edits: Mappi
         raise WriterError(
             f"variable '{name}' of '{array.a_url()}' has elements that are in no file or were never written, "
             f"and read as the missing value of {dict(array.cf)}. With {dict(changed.cf)} they would become "
-            "values. Call vds.virtual.set_encoding for each file before you join, reindex or mask",
+            "values",
+            Remedy("call {} for each file before you join, reindex or mask", "vds.virtual.set_encoding"),
             variable=name,
             feature=", ".join(sorted(edits)),
         )
@@ -239,8 +243,8 @@ def _with_other_packing(name: str, array: ManifestArray, edits: Mapping[str, Any
     if is_unpacked(packed):
         raise WriterError(
             f"variable '{name}' of '{array.a_url()}' was opened with unpack=True, and {dict(edits)} cannot "
-            "hold for all of its chunks: they are packed in several ways, or some are in no file. Call "
-            "vds.virtual.set_encoding for each file before you join them",
+            "hold for all of its chunks: they are packed in several ways, or some are in no file",
+            Remedy("call {} for each file before you join them", "vds.virtual.set_encoding"),
             variable=name,
             feature=", ".join(sorted(edits)),
         )
@@ -248,8 +252,8 @@ def _with_other_packing(name: str, array: ManifestArray, edits: Mapping[str, Any
     unpacked = unpack(_edited(name, variable, packed, edits))
     if unpacked.obstacle is not None:
         raise WriterError(
-            f"variable '{name}' of '{array.a_url()}' cannot be unpacked with {dict(edits)}: {unpacked.obstacle}. Open "
-            "the file with unpack=False",
+            f"variable '{name}' of '{array.a_url()}' cannot be unpacked with {dict(edits)}: {unpacked.obstacle}",
+            Remedy("open the file with", unpack=False),
             variable=name,
             feature=", ".join(sorted(edits)),
         )

@@ -23,7 +23,7 @@ from virtualstack.dataset.variables import (
     virtual_array,
     virtual_variable,
 )
-from virtualstack.errors import ChunkDecodeError, ReaderError, UnsupportedFeatureError
+from virtualstack.errors import ChunkDecodeError, ReaderError, Remedy, UnsupportedFeatureError
 from virtualstack.manifests import (
     ABSENT,
     FIRST,
@@ -128,11 +128,12 @@ def text_array(
     reason = "the characters of one text are in several chunks, or in chunks that also contain others"
     if array.nbytes > limit:
         name = (array.name or "").rsplit("/", 1)[-1]
-        inline = "" if limit else "unsupported='inline' and "  # unsupported="raise" sets the limit to 0
+        inline = {} if limit else {"unsupported": "inline"}  # unsupported="raise" sets the limit to 0
         raise UnsupportedFeatureError(
-            f"variable '{array.name}' of '{url}' cannot be referenced as text: {reason}. It has "
-            f"{array.nbytes} bytes. Load it with loadable_variables=['{name}'], put it into the references "
-            f"with {inline}inline_limit={array.nbytes}, or leave it out with drop_variables=['{name}']",
+            f"variable '{array.name}' of '{url}' cannot be referenced as text: {reason}. It has {array.nbytes} bytes",
+            Remedy("load it with", loadable_variables=[name]),
+            Remedy("put it into the references with", **inline, inline_limit=array.nbytes),
+            Remedy("leave it out with", drop_variables=[name]),
             url=url,
             variable=array.name,
             feature=reason,
@@ -304,7 +305,8 @@ def _assemble(
     except ValueError as error:  # a dimension occurs twice, or a variable has the name of a dimension that it lacks
         url = encoding.get("source")
         raise ReaderError(
-            f"the variables of '{url}' do not form one dataset: {error}. Leave one of them out with drop_variables=",
+            f"the variables of '{url}' do not form one dataset: {error}",
+            Remedy("leave one of them out with", drop_variables=...),
             url=url,
         ) from error
     dataset.encoding = encoding

@@ -25,7 +25,7 @@ from virtualstack.dataset.declared import (
 )
 from virtualstack.dataset.decode import get_refusals, get_unlimited_dims, get_version
 from virtualstack.dataset.variables import virtual_array, virtual_variable
-from virtualstack.errors import WriterError
+from virtualstack.errors import Remedy, WriterError
 from virtualstack.manifests import CF_KEYS, ManifestArray, ManifestGroup, inline_array, same_value, value_changing
 from virtualstack.printable import first_names
 
@@ -59,8 +59,8 @@ def to_group(dataset: xr.Dataset, /) -> ManifestGroup:
         for dim in variable.dims:
             if not isinstance(dim, str):
                 raise WriterError(
-                    f"variable '{name}' has the dimension {dim!r}, but names must be text. Rename it, for "
-                    f"example with vds.rename_dims({{{dim!r}: '...'}})",
+                    f"variable '{name}' has the dimension {dim!r}, but names must be text",
+                    Remedy("rename it, for example with", f"vds.rename_dims({{{dim!r}: '...'}})"),
                     variable=name,
                     feature="name",
                 )
@@ -198,8 +198,9 @@ def encoded_variable(name: str, variable: xr.Variable, /) -> xr.Variable:
         values = np.asarray(variable.values)
     except (ValueError, OverflowError) as error:  # xarray decodes times lazily
         raise WriterError(
-            f"loaded variable '{name}' cannot be decoded: {error}. Open the file with decode_times=False, or "
-            "drop the variable",
+            f"loaded variable '{name}' cannot be decoded: {error}",
+            Remedy("open the file with", decode_times=False),
+            Remedy("leave it out with", drop_variables=[name]),
             variable=name,
         ) from error
     loaded = xr.Variable(variable.dims, values, variable.attrs)
@@ -236,9 +237,11 @@ def _check_unpacked(name: str, loaded: xr.Variable) -> None:
     if loaded.dtype.kind in "mM" and "units" in loaded.attrs:
         units = loaded.attrs["units"]
         raise WriterError(
-            f"loaded variable '{name}' contains decoded times, but units = {units!r} was set, which is for "
-            "numbers. Remove it, and set what the stored numbers mean with "
-            f"vds.virtual.set_encoding({{{name!r}: {{'units': ...}}}})",
+            f"loaded variable '{name}' contains decoded times, but units = {units!r} was set, which is for numbers",
+            Remedy(
+                "remove it, and set what the stored numbers mean with",
+                f"vds.virtual.set_encoding({{{name!r}: {{'units': ...}}}})",
+            ),
             variable=name,
             feature="units",
         )
@@ -254,9 +257,9 @@ def _check_unpacked(name: str, loaded: xr.Variable) -> None:
     except (ValueError, TypeError, OverflowError, NotImplementedError):
         pass
     raise WriterError(
-        f"loaded variable '{name}' has the attributes {packing}, with which readers would unpack its values. "
-        "Remove them if the values are already correct, or join files with vs.open_virtual_mfdataset(..., "
-        "join='outer')",
+        f"loaded variable '{name}' has the attributes {packing}, with which readers would unpack its values",
+        Remedy("remove them if the values are already correct"),
+        Remedy("join files with", "vs.open_virtual_mfdataset", join="outer"),
         variable=name,
         feature=", ".join(packing),
     )
@@ -349,8 +352,9 @@ def _decoded(name: str, variable: xr.Variable, edits: Mapping[str, Any]) -> xr.V
     is_known = all(is_same_word(key, value, stored.attrs.get(key)) for key, value in said.items())
     if not is_known or (variable.dtype.kind in "mMO" and "units" not in said):
         raise WriterError(
-            f"the stored numbers of loaded variable '{name}' are no longer known. Call set_encoding for each "
-            "file before you join them, or open it with loadable_variables=[] so that it stays virtual",
+            f"the stored numbers of loaded variable '{name}' are no longer known",
+            Remedy("call {} for each file before you join them", "vds.virtual.set_encoding"),
+            Remedy("open it with {} so that it stays virtual", loadable_variables=[]),
             variable=name,
             feature=", ".join(sorted(edits)),
         )

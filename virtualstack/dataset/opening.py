@@ -11,7 +11,7 @@ import xarray as xr
 
 from virtualstack.dataset.decode import to_dataset
 from virtualstack.dataset.hdfeos import only_structure, with_fields
-from virtualstack.errors import GroupNotFoundError, ReaderError, StorageError, UnsupportedFeatureError
+from virtualstack.errors import GroupNotFoundError, ReaderError, Remedy, StorageError, UnsupportedFeatureError, advised
 from virtualstack.formats.base import PARTS, Assembler, Reader, ReadOptions, Unsupported
 from virtualstack.formats.registry import find_reader
 from virtualstack.manifests import ManifestGroup, Refusal
@@ -151,7 +151,9 @@ def tree_of(datasets: Mapping[str, xr.Dataset], url: str | None, /, *, has_index
         return xr.DataTree.from_dict(dict(datasets))
     except ValueError as error:
         raise ReaderError(
-            f"'{url}': its groups do not form one tree: {error}. Open them one by one with group=", url=url
+            f"'{url}': its groups do not form one tree: {error}",
+            Remedy("open them one by one with", group=...),
+            url=url,
         ) from error
 
 
@@ -226,13 +228,14 @@ def account_for(
     if node.url is None and len(urls) > 1:
         raise UnsupportedFeatureError(
             f"{counted(len(refused), 'variable')} of the {len(urls)} files '{urls[0]}', ... cannot be referenced: "
-            f"{_listed(refused)}. {_remedy(refused, unsupported, with_paths=False)}",
+            f"{_listed(refused)}",
+            *_remedies(refused, unsupported, with_paths=False),
             variable=refused[0].path,
             feature=refused[0].reason,
         )
     raise UnsupportedFeatureError(
-        f"'{node.url}': {len(refused)} variable{'s' * (len(refused) > 1)} cannot be referenced: {_listed(refused)}. "
-        f"{_remedy(refused, unsupported, with_paths=with_children and bool(node.groups))}",
+        f"'{node.url}': {len(refused)} variable{'s' * (len(refused) > 1)} cannot be referenced: {_listed(refused)}",
+        *_remedies(refused, unsupported, with_paths=with_children and bool(node.groups)),
         url=node.url,
         variable=refused[0].path,
         feature=refused[0].reason,
@@ -255,26 +258,29 @@ def where_variables_are(node: ManifestGroup, path: str | None, /) -> str | None:
     refused = [x for x in _refused(node, True) if x not in node.refusals]  # its own were accounted for
     lost = f"; {counted(len(refused), 'variable')} cannot be read: {_listed(refused)}" if refused else ""
     if below:
-        return (
-            f"'{node.url}': the group '{path}' has no variables, but groups below it have: "
-            f"{first_names(below)}. Open one of them with group='{below[0]}', or all as a tree with "
-            f"open_virtual_datatree{lost}"
+        return advised(
+            f"'{node.url}': the group '{path}' has no variables, but groups below it have: {first_names(below)}{lost}",
+            Remedy("open one of them with", group=below[0]),
+            Remedy("open all as a tree with", "open_virtual_datatree"),
         )
     return f"'{node.url}': the group '{path}' has no variables{lost}" if refused else None
 
 
-def _remedy(refused: Sequence[Refusal], unsupported: Unsupported, *, with_paths: bool) -> str:
+def _remedies(refused: Sequence[Refusal], unsupported: Unsupported, *, with_paths: bool) -> list[Remedy]:
     """Return how to open the other variables, and how to inline the refused ones if they are only too large."""
     names = [x.path if with_paths else _name(x) for x in refused]
     which = "it" if len(refused) == 1 else "them"
-    remedy = f"Leave {which} out with drop_variables={names} or unsupported='skip'"
+    remedies = [
+        Remedy(f"leave {which} out with", drop_variables=names),
+        Remedy("", unsupported="skip"),
+    ]
     large = {name: x.inline_size for name, x in zip(names, refused, strict=True) if x.inline_size}
     if large:
         which = which if len(large) == len(refused) else f"{list(large)}"
-        inline = "unsupported='inline' and " if unsupported == "raise" else ""
-        limit = f"{inline}inline_limit={max(large.values())} or more"  # only the number of strings may be known
-        remedy += f", or put the values of {which} into the references with {limit}"
-    return remedy
+        inline = {"unsupported": "inline"} if unsupported == "raise" else {}
+        put = f"put the values of {which} into the references with {{}} or more"  # only their number may be known
+        remedies.append(Remedy(put, **inline, inline_limit=max(large.values())))
+    return remedies
 
 
 def what_is_left_out(node: ManifestGroup, /, *, with_children: bool) -> str | None:

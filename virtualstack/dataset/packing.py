@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 from xarray import conventions
 
 from virtualstack.codecs.cf_times import quiet
-from virtualstack.errors import WriterError
+from virtualstack.errors import Remedy, WriterError
 from virtualstack.manifests import ManifestArray
 
 __all__ = ["stored_values"]
@@ -57,8 +57,8 @@ def stored_values(array: ManifestArray, values: NDArray[Any], /, *, raw: bool = 
     except (ValueError, TypeError, OverflowError, NotImplementedError, KeyError) as error:
         raise WriterError(
             f"values cannot be stored in variable '{array.name}' of dtype '{array.dtype}' with "
-            f"{dict(array.cf)}: {error}. Give values like those that xr.open_dataset returns for the "
-            "variable, or stored numbers with raw=True",
+            f"{dict(array.cf)}: {error}. Give values as they are read",
+            Remedy("give stored numbers with", raw=True),
             variable=array.name,
             feature="values",
         ) from error
@@ -117,8 +117,9 @@ def _check(array: ManifestArray, values: NDArray[Any], read: NDArray[Any], toler
     raise WriterError(
         f"{int(np.count_nonzero(~same))} of {same.size} values cannot be stored in variable '{array.name}' of "
         f"dtype '{array.dtype}' with {dict(array.cf)}{holds}: {values[at]!r} at {at} would read as "
-        f"{read[at]!r}. Write values that it can store, or replace the variable by one of another dtype with "
-        "to_vstack(mode='w')",
+        f"{read[at]!r}",
+        Remedy("write values that it can store"),
+        Remedy("replace the variable by one of another dtype with", "vds.virtual.to_vstack", mode="w"),
         variable=array.name,
         feature="values",
     )

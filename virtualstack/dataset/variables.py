@@ -12,7 +12,7 @@ from xarray import conventions
 from xarray.indexes import PandasIndex
 
 from virtualstack.codecs.cf_times import CODING_ERRORS
-from virtualstack.errors import ReaderError
+from virtualstack.errors import ReaderError, Remedy
 from virtualstack.manifests import ManifestArray, Refusal, packed_encoding
 from virtualstack.manifests import unpack as unpack_array
 from virtualstack.reading import read_array
@@ -105,8 +105,9 @@ def loaded_variable(
 def undecodable(path: str | None, name: str, url: str | None, error: Exception, /) -> ReaderError:
     """Return the error for a loaded variable, at a path in its source, whose values cannot be decoded."""
     return ReaderError(
-        f"variable '{path}' of '{url}' cannot be decoded: {error}. Open the file with decode_times=False, or "
-        f"leave '{name}' out of loadable_variables",
+        f"variable '{path}' of '{url}' cannot be decoded: {error}",
+        Remedy("open the file with", decode_times=False),
+        Remedy(f"leave '{name}' out of", loadable_variables=...),
         url=url,
     )
 

@@ -19,6 +19,7 @@ from virtualstack.errors import (
     MalformedFileError,
     MissingDependencyError,
     ReaderError,
+    Remedy,
     SourceNotFoundError,
     UnknownFormatError,
     UnsupportedFeatureError,
@@ -183,6 +184,8 @@ _ANY_ZARR = ".zarr"
 _HEAD_BYTES = 4096
 _ZSTD, _GZIP, _BZIP2 = b"\x28\xb5\x2f\xfd", b"\x1f\x8b", b"BZh"
 _PACKED = (_ZSTD, ".zst"), (_GZIP, ".gz"), (_BZIP2, ".bz2")
+_LISTED = Remedy("{} lists all readers", "vs.list_readers()")
+
 _HINTS = (
     (_GZIP, "it is compressed with gzip: unpack it first"),
     (_BZIP2, "it is compressed with bzip2: unpack it first"),
@@ -339,7 +342,8 @@ def load_reader(row: Format, /, *, url: str | None = None) -> Reader:
     what = f"'{url}' is {row.title}" if url else row.title
     if row.target is None:
         raise UnsupportedFeatureError(
-            f"{what}, which virtualstack cannot read yet; vs.list_readers() lists what it reads",
+            f"{what}, which virtualstack cannot read yet",
+            _LISTED,
             url=url,
             feature=row.name,
         )
@@ -355,7 +359,8 @@ def load_reader(row: Format, /, *, url: str | None = None) -> Reader:
             raise MissingDependencyError(f"reading {row.title}", extra=row.extra, url=url) from error
         raise ReaderError(
             f"{what}, whose reader '{row.target}' cannot be loaded: {type(error).__name__}: {error}; repair or remove "
-            "the package that it comes from, or name another reader: reader=",
+            "the package that it comes from",
+            Remedy("name another reader with", reader=...),
             url=url,
         ) from error
     return cast(Reader, reader)
@@ -366,7 +371,7 @@ def _named(name: str) -> Format:
         if row.name == name:
             return row
     meant = did_you_mean(name, [row.name for row in list_readers()])
-    raise UnknownFormatError(f"there is no reader '{name}'.{meant} vs.list_readers() lists all readers")
+    raise UnknownFormatError(f"there is no reader '{name}'.{meant}", _LISTED)
 
 
 def _open_file(url: str, storage: Storage) -> Source | None:
@@ -414,8 +419,10 @@ def _of_directory(url: str, storage: Storage) -> Format:
     with contextlib.suppress(SourceNotFoundError):
         storage.source(f"{url.rstrip('/')}/zarr.json")  # raises an error if access is denied
     raise UnknownFormatError(
-        f"'{url}' is a directory, and not a store of a known format. Name its files, such as "
-        f"'{url.rstrip('/')}/*.nc', or the reader: reader= (vs.list_readers() lists them)",
+        f"'{url}' is a directory, and not a store of a known format",
+        Remedy(f"name its files, such as '{url.rstrip('/')}/*.nc'"),
+        Remedy("name the reader with", reader=...),
+        _LISTED,
         url=url,
     )
 
@@ -477,13 +484,16 @@ def _by_suffix(source: Source) -> Format:
     if rows:
         raise MalformedFileError(
             f"'{url}' is named like {' or '.join(row.title for row in rows)}, but begins with the bytes "
-            f"{head.hex(' ')}: it is damaged or another kind of file; fetch it again, or name the reader: reader=",
+            f"{head.hex(' ')}: it is damaged or another kind of file",
+            Remedy("fetch it again"),
+            Remedy("name the reader with", reader=...),
             url=url,
             offset=0,
         )
     raise UnknownFormatError(
         f"'{url}' has no known format, by its first bytes {head.hex(' ')} and its suffix "
-        f"'{PurePosixPath(name).suffix}'; vs.list_readers() lists the known ones. If it is one of them, name the "
-        "reader: reader=",
+        f"'{PurePosixPath(name).suffix}'",
+        _LISTED,
+        Remedy("if it is one of them, name the reader with", reader=...),
         url=url,
     )

@@ -11,7 +11,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from virtualstack.errors import UnsupportedFeatureError, WriterError
+from virtualstack.errors import Remedy, UnsupportedFeatureError, WriterError
 from virtualstack.manifests import (
     ABSENT,
     ChunkEncoding,
@@ -297,8 +297,9 @@ def _attributes(raw: Mapping[str, Any], dtype: np.dtype[Any], path: str) -> dict
         if coded is None:
             raise WriterError(
                 f"variable '{path}' has _FillValue = {raw['_FillValue']!r}, which attributes of zarr cannot hold for "
-                f"values of dtype '{dtype}'. Open its files with unpack=True; or write a vstack or kerchunk "
-                "references, which can hold it",
+                f"values of dtype '{dtype}'",
+                Remedy("open its files with", unpack=True),
+                Remedy("write a vstack or kerchunk references, which can hold it"),
                 variable=path,
                 feature="_FillValue",
             )

@@ -13,7 +13,7 @@ import numpy as np
 from zarr.core.buffer import cpu
 from zarr.core.sync import sync
 
-from virtualstack.errors import StorageError, WriterError
+from virtualstack.errors import Remedy, StorageError, WriterError
 from virtualstack.icechunk.format import NATIVE, import_icechunk, read_reason, url_to_icechunk
 from virtualstack.icechunk.forms import Form, FormOptions, make_form, make_group_document
 from virtualstack.icechunk.references import (
@@ -327,8 +327,12 @@ def _planned(form: Form, old: ManifestArray | None, store: Any, where: str, cont
     if unknown and bool((changes.virtual & np.isin(manifest.entries["location"], unknown)).any()):
         raise WriterError(
             f"variable '{where}' has chunks in the repository that would have to move to other cells of its grid, "
-            "but a session does not show where they are stored. Commit the session; then open the repository with "
-            "vs.open_virtual_dataset, join it with the new data, and write the result to another repository",
+            "but a session does not show where they are stored",
+            Remedy(
+                "commit the session; then open the repository with {}, join it with the new data, and write the result "
+                "to another repository",
+                "vs.open_virtual_dataset",
+            ),
             variable=where,
             feature="chunks that move",
         )
@@ -352,7 +356,8 @@ def _check_place(store: Any, path: str, mode: str) -> None:
     for above in _above(path):
         if _kind(store, above) == "array":
             raise WriterError(
-                f"'/{above}' is an array in the repository, and an array cannot contain groups. Give another group=",
+                f"'/{above}' is an array in the repository, and an array cannot contain groups",
+                Remedy("give another", group=...),
                 feature="group",
             )
     kind, names = _kind(store, path), sync(_names(store, path))
@@ -364,8 +369,11 @@ def _check_place(store: Any, path: str, mode: str) -> None:
             else f"the group '/{path}' of the repository already contains {first_names(children)}"
         )
         raise WriterError(
-            f"{what}. Use mode='w' to replace it with all that it contains, append_dim= or region= to add to it, or "
-            "another group=",
+            what,
+            Remedy("use {} to replace it with all that it contains", mode="w"),
+            Remedy("add to it with", append_dim=...),
+            Remedy("add to a part of it with", region=...),
+            Remedy("use another", group=...),
             feature="existing group",
         )
 

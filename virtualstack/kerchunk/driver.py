@@ -18,10 +18,12 @@ import orjson
 from virtualstack.child.errors import LibraryError
 from virtualstack.child.pool import ChildDiedError
 from virtualstack.errors import (
+    Code,
     ForbiddenLocationError,
     MalformedFileError,
     MissingDependencyError,
     ReaderError,
+    Remedy,
     UnsupportedFeatureError,
     VirtualStackError,
 )
@@ -37,6 +39,8 @@ from virtualstack.printable import counted, first_names
 from virtualstack.storage import LocalSource, Source, Storage
 
 __all__ = ["KerchunkDriver"]
+
+_OTHERS = Remedy("choose other extensions with", options=Code("{'extension': ...}"))
 
 _FITS_BLOCK_BYTES, _FITS_CARD_BYTES = 2880, 80
 _MAX_HEADER_BYTES = 1000 * _FITS_BLOCK_BYTES
@@ -80,8 +84,8 @@ def corrected_fits(references: dict[str, Any], source: Source, /) -> dict[str, A
     url = source.location.url
 
     def refused(name: str, reason: str, remedy: str, feature: str) -> UnsupportedFeatureError:
-        message = f"'{url}': {reason}. {remedy} other extensions: options={{'extension': ...}}"
-        return UnsupportedFeatureError(message, url=url, variable=name, feature=feature)
+        message = f"'{url}': {reason}"
+        return UnsupportedFeatureError(message, Remedy(remedy), _OTHERS, url=url, variable=name, feature=feature)
 
     def correct(name: str, array: dict[str, Any], attributes: dict[str, Any], chunks: Iterator[Any]) -> None:
         chunk = next((x for x in chunks if isinstance(x, list)), ())
@@ -89,7 +93,7 @@ def corrected_fits(references: dict[str, Any], source: Source, /) -> dict[str, A
             raise refused(
                 name,
                 f"the image '{name}' is compressed by tiles, which kerchunk would read as pixels",
-                "Decompress the file with funpack, or choose",
+                "decompress the file with funpack",
                 "tile-compressed FITS image",
             )
         packed = sorted(k for k, x in attributes.items() if _SCALED.fullmatch(k) and x != float(k.startswith("TSCAL")))
@@ -98,7 +102,7 @@ def corrected_fits(references: dict[str, Any], source: Source, /) -> dict[str, A
                 name,
                 f"columns of the table '{name}' have scale factors or offsets, {first_names(packed)}, which kerchunk "
                 "ignores",
-                "Read the table with astropy, or choose",
+                "read the table with astropy",
                 "scaled FITS columns",
             )
         array["fill_value"] = None
@@ -109,7 +113,7 @@ def corrected_fits(references: dict[str, Any], source: Source, /) -> dict[str, A
                         name,
                         f"the image '{name}' has unsigned integers of 64 bits, which would be rounded, since BZERO is "
                         "applied in floating point",
-                        "Read the image with astropy, or choose",
+                        "read the image with astropy",
                         "unsigned FITS numbers of 64 bits",
                     )
                 array |= {"dtype": codec["astype"], "filters": None}
@@ -411,10 +415,11 @@ class KerchunkDriver:
             n = len(translated)
             at = 0 if self.number is None and n == 1 else self.number
             if at is None or not 0 <= at < n:
-                remedy = f"Choose one with number=, from 0 to {n - 1}" if n else "Check the options of the driver"
+                choose = Remedy(f"choose one with {{}}, from 0 to {n - 1}", number=...)
                 raise ReaderError(
                     f"'{url}': the driver {self._words()} returned {counted(n, 'set')} of references, and "
-                    f"number={self.number} is none of them. {remedy}",
+                    f"number={self.number} is none of them",
+                    choose if n else Remedy("check the options of the driver"),
                     url=url,
                 )
             translated = translated[at]
@@ -444,8 +449,9 @@ def _check_alone(source: Source, module: str, storage: Storage) -> None:
         ) from error
     if found is not None:
         raise ForbiddenLocationError(
-            f"'{url}': {found}, and a driver of kerchunk would open every local file that is named there. Read the "
-            'file with reader="hdf5", or open it with allow=["file:///"] if you trust it',
+            f"'{url}': {found}, and a driver of kerchunk would open every local file that is named there",
+            Remedy("read the file with", reader="hdf5"),
+            Remedy("if you trust it, open it with", allow=["file:///"]),
             url=url,
         )
 

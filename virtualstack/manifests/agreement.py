@@ -13,7 +13,7 @@ import xarray as xr
 from xarray import conventions
 
 from virtualstack.codecs.cf_times import CODING_ERRORS, quiet
-from virtualstack.errors import CombineError, ManifestError
+from virtualstack.errors import Code, CombineError, ManifestError, Remedy
 from virtualstack.location import Access
 from virtualstack.manifests.array import ManifestArray
 from virtualstack.manifests.cf import differing_key, is_nan
@@ -240,9 +240,9 @@ def stored_fill(array: ManifestArray, value: Any, dtype: np.dtype[Any] | None = 
         name = (array.name or "").rsplit("/", 1)[-1]
         raise CombineError(
             f"variable '{array.name}' of '{array.a_url()}' has elements to be filled in, and no stored '{array.dtype}' "
-            f"with {dict(array.cf)} reads as missing. Say which one does with "
-            f"vds.virtual.set_encoding({{{name!r}: {{'_FillValue': ...}}}}), or fill in a value with "
-            f"vds.virtual.reindex(..., fill_value={{{name!r}: ...}})",
+            f"with {dict(array.cf)} reads as missing",
+            Remedy("say which one does with", f"vds.virtual.set_encoding({{{name!r}: {{'_FillValue': ...}}}})"),
+            Remedy("fill in a value with", "vds.virtual.reindex", fill_value={name: Code("...")}),
             variable=array.name,
             property="fill_value",
             left=array.dtype,
@@ -270,8 +270,9 @@ def check_unpacked(array: ManifestArray, value: object, /) -> None:
     if changing:
         raise CombineError(
             f"variable '{array.name}' is packed by {sorted(array.cf)}, and {value!r} would be taken for a stored "
-            "number: open the files with unpack=True, which decodes each by its own attributes, or use "
-            "vds.virtual.reindex and open_virtual_mfdataset, which find the stored number that reads as a value",
+            "number",
+            Remedy("open the files with {}, which decodes each by its own attributes", unpack=True),
+            Remedy("find the stored number that reads as a value with", "vds.virtual.reindex"),
             variable=array.name,
             property=changing[0],
             right=value,
@@ -395,25 +396,25 @@ def _place(array: object) -> str:
 
 def _clash(key: str, left: ManifestArray, right: object, a: object, b: object, why: str) -> CombineError:
     calendars = [x.cf.get("calendar") for x in (left, right) if isinstance(x, ManifestArray)]
-    remedy = (
-        "open the files with unpack=True, or join them with open_virtual_mfdataset(..., unpack='differing'), which "
-        "decode each by its own attributes; "
-    )
+    remedies = [
+        Remedy("join the files with {}, which decodes each by its own attributes", unpack="differing"),
+        Remedy("open them with", unpack=True),
+    ]
     if any(calendar not in _USUAL for calendar in calendars):
-        remedy = ""  # dates of such calendars are objects, which no chunk decodes to
+        remedies = []  # dates of such calendars are objects, which no chunk decodes to
     first, *others = ({"calendar": calendar} for calendar in calendars)
     if any(differing_key(first, other, left.dtype) is not None for other in others):
-        remedy += "leave the variable out with drop_variables=[...]; or join only files that agree"
+        remedies.append(Remedy("leave the variable out with", drop_variables=...))
     else:
-        remedy += "load the variable with loadable_variables=[...] if it is small; or join only files that agree"
+        remedies.append(Remedy("load the variable with {} if it is small", loadable_variables=Code("[...]")))
+    remedies.append(Remedy("join only files that agree"))
     if key != "dtype":
-        remedy += (
-            f". Where one of them is wrong, vds.virtual.set_encoding({{{left.name and left.name.rpartition('/')[2]!r}: "
-            f"{{{key!r}: ...}}}}) says what it should be"
-        )
+        encoding = f"{{{left.name and left.name.rpartition('/')[2]!r}: {{{key!r}: ...}}}}"
+        remedies.append(Remedy("if one of them is wrong, correct it with", f"vds.virtual.set_encoding({encoding})"))
     return CombineError(
         f"variable '{left.name}' has {key} = {value_text(a)} in {_place(left)} and {value_text(b)} in {_place(right)}; "
-        f"{why}: {remedy}",
+        f"{why}",
+        *remedies,
         variable=left.name,
         property=key,
         left=a,

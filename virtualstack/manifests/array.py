@@ -13,7 +13,7 @@ from numpy.lib.mixins import NDArrayOperatorsMixin
 from numpy.typing import NDArray
 
 from virtualstack.codecs.cast import cast_codec, cast_numbers
-from virtualstack.errors import ChunkAlignmentError, CombineError, ManifestError
+from virtualstack.errors import READ_VALUES, ChunkAlignmentError, CombineError, ManifestError, Remedy
 from virtualstack.location import Access
 from virtualstack.manifests.cell_bounds import check_reach, fit
 from virtualstack.manifests.cells import along, blocks, first_cell
@@ -333,13 +333,10 @@ class ManifestArray(NDArrayOperatorsMixin):
             return self
         packed = self.cf.keys() - ({"_Encoding"} if self.dtype.kind == "S" else set())
         if packed and not can_cast_floats(self.cf, self.dtype, wanted):
-            why = (
-                f"but its numbers are packed by {sorted(self.cf)}: open the files with unpack=True, which decodes each "
-                "by its own attributes"
-            )
-            raise self._no_cast(wanted, why)
+            remedy = Remedy("open the files with {}, which decodes each by its own attributes", unpack=True)
+            raise self._no_cast(wanted, f"but its numbers are packed by {sorted(self.cf)}", remedy)
         if not can_cast(self.dtype, wanted):
-            raise self._no_cast(wanted, "which is not a cast between numbers, nor to longer text: use .virtual.open()")
+            raise self._no_cast(wanted, "which is not a cast between numbers, nor to longer text", READ_VALUES)
         try:
             return replace(self, manifest=cast(self.in_memory(), native(wanted)), dtype=native(wanted))
         except ValueError as error:
@@ -347,10 +344,11 @@ class ManifestArray(NDArrayOperatorsMixin):
                 wanted, f"but its missing chunks read as a value that it cannot store: {error}"
             ) from error
 
-    def _no_cast(self, wanted: np.dtype[Any], why: str) -> CombineError:
+    def _no_cast(self, wanted: np.dtype[Any], why: str, *remedies: Remedy) -> CombineError:
         return CombineError(
             f"variable '{self.name}' has dtype '{self.dtype}', and '{wanted}' is requested (joining arrays of two "
             f"dtypes asks for their common one), {why}",
+            *remedies,
             variable=self.name,
             property="dtype",
             left=self.dtype,

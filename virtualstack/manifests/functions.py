@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 
 from virtualstack.codecs.cf import CF
-from virtualstack.errors import ChunkAlignmentError, CombineError, VirtualValuesError
+from virtualstack.errors import READ_VALUES, ChunkAlignmentError, CombineError, VirtualValuesError
 from virtualstack.manifests import joining
 from virtualstack.manifests.agreement import (
     AS_STORED,
@@ -334,8 +334,8 @@ def pad(array: ManifestArray, pad_width: Any, mode: Any = "constant", **options:
         return array.with_chunks(chunks)
     if mode not in ("edge", "wrap", "reflect", "symmetric") or options.get("reflect_type", "even") != "even":
         raise VirtualValuesError(
-            f"variable '{array.name}' is virtual, and padding with mode={mode!r} computes with its values; use "
-            "vds.virtual.open()"
+            f"variable '{array.name}' is virtual, and padding with mode={mode!r} computes with its values",
+            READ_VALUES,
         )
     for axis, width in enumerate(widths):
         chunks = pad_axis_by_elements(chunks, axis, int(width[0]), int(width[1]), mode)

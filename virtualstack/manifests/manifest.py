@@ -8,7 +8,7 @@ from typing import Protocol, Self, runtime_checkable
 
 import numpy as np
 
-from virtualstack.errors import ManifestError
+from virtualstack.errors import ManifestError, Remedy
 from virtualstack.location import Location
 from virtualstack.manifests.cells import CellBox, CellNumbers, ManifestSummary, check_count, mesh
 from virtualstack.manifests.chunk_manifest import ENTRY, ChunkManifest
@@ -125,8 +125,8 @@ class UnreadManifest:
         """
         if len(cells) > _MAX_AXES:
             raise ManifestError(
-                f"'{self.url}' has an array of {len(cells)} axes; chunks of {_MAX_AXES} are found: leave it out with "
-                "drop_variables="
+                f"'{self.url}' has an array of {len(cells)} axes; chunks of {_MAX_AXES} are found",
+                Remedy("leave it out with", drop_variables=...),
             )
         shape = np.broadcast_shapes(*(numbers.shape for numbers in cells))
         if 0 in shape:

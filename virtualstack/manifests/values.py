@@ -13,7 +13,7 @@ from numpy.typing import NDArray
 from xarray import conventions
 
 from virtualstack.cache import ByteCache
-from virtualstack.errors import VirtualValuesError
+from virtualstack.errors import Code, Remedy, VirtualValuesError
 from virtualstack.sizes import human_bytes
 
 __all__ = ["MAX_VALUES_BYTES", "NotWrittenError", "missing_in", "needs_values", "numbers_of", "values_of"]
@@ -50,7 +50,7 @@ def values_of(array: _Array, what: str, /) -> NDArray[Any]:
     """
     packing = sorted(array.cf.keys() - (set(_MISSING) if array.dtype.kind == "f" else {"_Encoding"}))
     if packing:
-        raise needs_values(array, f"{what}, and its numbers are packed by {packing}", more=", or with unpack=True")
+        raise needs_values(array, f"{what}, and its numbers are packed by {packing}", Remedy("open with", unpack=True))
     values = numbers_of(array, what)
     return _decoded(values, {"_Encoding": array.cf["_Encoding"]}) if array.cf and array.dtype.kind == "S" else values
 
@@ -100,11 +100,13 @@ def _decoded(values: NDArray[Any], attributes: dict[str, Any]) -> NDArray[Any]:
     return np.asarray(conventions.decode_cf_variable("v", raw, stack_char_dim=False, concat_characters=is_text).values)
 
 
-def needs_values(array: _Array, what: str, /, *, more: str = "") -> VirtualValuesError:
+def needs_values(array: _Array, what: str, /, *more: Remedy) -> VirtualValuesError:
     """Return the error for a virtual array whose values are not read."""
     return VirtualValuesError(
-        f"variable '{array.name}' is virtual: {what}; use vds.virtual.open() for a lazy dataset with values, or open "
-        f"with loadable_variables=[...]{more}"
+        f"variable '{array.name}' is virtual: {what}",
+        Remedy("use {} for a lazy dataset with values", "vds.virtual.open()"),
+        Remedy("open with", loadable_variables=Code("[...]")),
+        *more,
     )
 
 

@@ -14,7 +14,7 @@ import pandas as pd
 import xarray as xr
 from numpy.typing import NDArray
 
-from virtualstack.errors import CombineError
+from virtualstack.errors import Code, CombineError, Remedy
 
 __all__ = [
     "KINDS",
@@ -285,7 +285,7 @@ def is_jitter(found: Distinct, /) -> bool:
 
 
 def misfit(
-    dim: str, parts: Sequence[Named], found: Distinct, tolerance: Any, /, *, remedy: str | None = None
+    dim: str, parts: Sequence[Named], found: Distinct, tolerance: Any, /, *, remedies: Sequence[Remedy] = ()
 ) -> CombineError:
     """Return an error that explains how the labels of files differ, in how many files, and how to fix it."""
     n = f"{found.n_differing:,} of {len(parts):,} files"
@@ -293,20 +293,23 @@ def misfit(
     first, other = parts[0], parts[found.first(number)]
     a, b = found.labels[0], found.labels[number]
     far = [distance(a, x) for x in found.labels[1:]]
-    how, by_tolerance = f"differs in {n}", ""
+    how = f"differs in {n}"
     if all(x is not None for x in far):
         most = max(far)
         how += f", by at most {most if isinstance(most, pd.Timedelta) else format(most, '.3g')}"
-    if is_jitter(found):
-        by_tolerance = f"{_shorten(tolerance, max(far))}takes the labels of {first.called} if all labels are that close"
+    at, too_small = f"first in {other.called}", ""
+    if is_jitter(found):  # to fill in labels that nearly agree would double the grid
+        enough, too_small = _enough(tolerance, max(far))
+        usual = [Remedy(f"{{}} takes the labels of {first.called} if all labels are that close", tolerance=enough)]
     else:
         how += f": {_extent(a)} in {first.called}, {_extent(b)} there"
-    if remedy is None:  # to fill in labels that nearly agree would double the grid
-        remedy = (
-            by_tolerance or "join='outer' fills missing labels with missing values, 'inner' keeps only common labels"
-        )
+        usual = [
+            Remedy("{} fills missing labels with missing values", join="outer"),
+            Remedy("{} keeps only common labels", join="inner"),
+        ]
     return CombineError(
-        f"coordinate '{dim}' {how}, first in {other.called}; {remedy}",
+        f"coordinate '{dim}' {how}, {at}{too_small}",
+        *(remedies or usual),
         variable=dim,
         property="labels",
         left=len(a),
@@ -316,14 +319,15 @@ def misfit(
     )
 
 
-def _shorten(tolerance: Any, far: Any) -> str:
+def _enough(tolerance: Any, far: Any) -> tuple[Code, str]:
+    """Return a tolerance that is enough, and why the given one is not."""
     is_dates = isinstance(far, pd.Timedelta)
-    enough = f"tolerance=pd.Timedelta('{far}')" if is_dates else f"tolerance={_rounded_up(far):.3g}"
+    enough = Code(f"pd.Timedelta('{far}')", str(far)) if is_dates else Code(text := f"{_rounded_up(far):.3g}", text)
     if tolerance is None:
-        return f"{enough} "
+        return enough, ""
     if isinstance(tolerance, pd.Timedelta) == is_dates:
-        return f"tolerance={tolerance!r} is smaller; {enough} "
-    return f"tolerance={tolerance!r} is not a distance between {'dates' if is_dates else 'numbers'}; {enough} "
+        return enough, f", and tolerance={tolerance!r} is smaller"
+    return enough, f", and tolerance={tolerance!r} is not a distance between {'dates' if is_dates else 'numbers'}"
 
 
 def _rounded_up(distance: float) -> float:
@@ -354,11 +358,12 @@ def check_kinds(dim: str, parts: Sequence[Named], indexes: Sequence[Labels], /) 
         elif kind_of(labels) != first[0]:
             kind, other, known = first
             is_cftime = "cftime" in kind + kind_of(labels)
-            how = " such as ds.convert_calendar('noleap'), which takes one calendar for all files" if is_cftime else ""
+            how = Code("lambda ds: ds.convert_calendar('noleap')") if is_cftime else ...
             raise CombineError(
                 f"labels of '{dim}' are of several kinds, which have no order: {known[0]!s} ({kind}) in "
-                f"{other.called}, {labels[0]!s} ({kind_of(labels)}) in {part.called}. Convert the labels of one "
-                f"kind with preprocess={how}, or join the files of each kind separately",
+                f"{other.called}, {labels[0]!s} ({kind_of(labels)}) in {part.called}",
+                Remedy("convert the labels of one kind with", preprocess=how),
+                Remedy("join the files of each kind separately"),
                 variable=dim,
                 property="labels",
                 left=known[0],

@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from virtualstack.errors import CombineError, Option
+from virtualstack.errors import Code, CombineError, Remedy
 from virtualstack.planning.labels import Distinct, Labels, Named, check_kinds, distinct_labels
 
 __all__ = ["Place", "find_places", "highest", "labelled_in_all", "lowest"]
@@ -65,7 +65,6 @@ def _rank(dim: str, found: Distinct, files: Sequence[Named], tolerance: Any) -> 
     """Return the position of each of the distinct labels, and whether none of them overlap."""
     labels = found.labels
     check_kinds(dim, [files[found.first(number)] for number in range(len(labels))], labels)
-    nested = Option(f"combine='nested' and concat_dim='{dim}'", "--in-order")
     for number, x in enumerate(labels):
         file = files[found.first(number)]
         if not len(x):
@@ -78,8 +77,8 @@ def _rank(dim: str, found: Distinct, files: Sequence[Named], tolerance: Any) -> 
             )
         if not (x.is_monotonic_increasing or x.is_monotonic_decreasing):
             raise CombineError(
-                f"coordinate '{dim}' of {file.called} neither ascends nor descends. Sort it with "
-                f"preprocess=lambda ds: ds.sortby('{dim}')",
+                f"coordinate '{dim}' of {file.called} neither ascends nor descends",
+                Remedy("sort it with", preprocess=Code(f"lambda ds: ds.sortby('{dim}')")),
                 variable=dim,
                 property="labels",
                 right_url=file.source,
@@ -89,8 +88,8 @@ def _rank(dim: str, found: Distinct, files: Sequence[Named], tolerance: Any) -> 
     if descends and ascends:
         up, down = files[found.first(ascends[0])], files[found.first(descends[0])]
         raise CombineError(
-            f"coordinate '{dim}' ascends in {up.called} and descends in {down.called}. Reverse one of them "
-            "with preprocess=",
+            f"coordinate '{dim}' ascends in {up.called} and descends in {down.called}",
+            Remedy("reverse one of them with", preprocess=...),
             variable=dim,
             property="labels",
             left_url=up.source,
@@ -100,12 +99,11 @@ def _rank(dim: str, found: Distinct, files: Sequence[Named], tolerance: Any) -> 
         order = sorted(range(len(labels)), key=lambda n: lowest(labels[n]))
     except TypeError as error:
         raise CombineError(
-            f"labels of '{dim}' such as {labels[0][0]!r} in {files[0].called} have no order: {error}. Join "
-            f"the files in a given order with {nested.argument}",
+            f"labels of '{dim}' such as {labels[0][0]!r} in {files[0].called} have no order: {error}",
+            Remedy("join the files in a given order with", combine="nested", concat_dim=dim),
             variable=dim,
             property="labels",
             left_url=files[0].source,
-            options=[nested],
         ) from error
     rank, last, n = np.zeros(len(order), np.intp), labels[order[0]], 0
     for b in order[1:]:

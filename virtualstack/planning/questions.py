@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-import shlex
 from collections.abc import Mapping, Sequence
 from datetime import datetime
 from itertools import pairwise
 from typing import Any
 
-from virtualstack.errors import CombineError, Option
+from virtualstack.errors import Code, CombineError, Remedy
 from virtualstack.planning.facts import FileFacts
 from virtualstack.planning.labels import Named, is_dates, is_jitter, misfit, span
 from virtualstack.planning.names import dated
@@ -16,28 +15,31 @@ from virtualstack.planning.places import Place, highest, lowest
 from virtualstack.planning.sources import FromAttribute, FromName
 from virtualstack.planning.telling import Axis
 
-__all__ = ["KEEP", "at_one_place", "duplicated", "new_dim_option", "overlapping", "without_labels"]
+__all__ = ["at_one_place", "duplicated", "new_dimensions", "overlapping", "without_labels"]
 
-KEEP = Option("duplicates='first'", "--keep-first"), Option("duplicates='last'", "--keep-last")
+_KEEP = (
+    Remedy("{} keeps the first of them", duplicates="first"),
+    Remedy("{} keeps the last of them", duplicates="last"),
+)
 
 _FORMATS = ("%Y:%m:%d %H:%M:%S", "%Y-%m-%dT%H:%M:%SZ", "%Y-%m-%dT%H:%M:%S", "%Y-%m-%d %H:%M:%S", "%Y-%m-%d", "%Y%m%d")
 _OF_PRODUCTION = ("creat", "history", "modif", "process", "produc", "stamp")
 
 
-def new_dim_option(sources: Mapping[str, FromName | FromAttribute], /) -> Option:
-    r"""Return the option that makes new dimensions.
+def new_dimensions(sources: Mapping[str, FromName | FromAttribute], /) -> dict[str, Code]:
+    r"""Return the value of ``new_dim=`` that makes dimensions.
 
-    >>> new_dim_option({"time": FromName(r"_(\d{8})", format="%Y%m%d")}).command
-    "--new-dim 'time=_(\\d{8}):%Y%m%d'"
+    >>> new_dimensions({"time": FromName(r"_(\d{8})", format="%Y%m%d")})
+    {'time': vs.FromName(r'_(\d{8})', format='%Y%m%d')}
     """
-    arguments, commands = [], []
+    made = {}
     for dim, source in sources.items():
         text = source.pattern if isinstance(source, FromName) else f"@{source.name}"
         shown = f"r'{text}'" if isinstance(source, FromName) and "'" not in text else repr(text.removeprefix("@"))
         dates = "" if source.format is None else f", format={source.format!r}"
-        arguments.append(f"{dim!r}: vs.{type(source).__name__}({shown}{dates})")
-        commands.append(shlex.quote(f"{dim}={text}" + ("" if source.format is None else f":{source.format}")))
-    return Option(f"new_dim={{{', '.join(arguments)}}}", " ".join(f"--new-dim {x}" for x in commands))
+        words = text if source.format is None else f"{text}:{source.format}"
+        made[dim] = Code(f"vs.{type(source).__name__}({shown}{dates})", words)
+    return made
 
 
 def duplicated(
@@ -60,17 +62,18 @@ def duplicated(
     if a.source is not None and a.source == b.source:
         what, words = f"{a.called} is given twice", ()
     more = f", and so do {len(pairs) - 1:,} more pairs" if len(pairs) > 1 else ""
-    telling = [new_dim_option({axis.dim: axis.source}) for axis in words[:1] if isinstance(axis.source, FromName)]
-    kept = () if telling and is_everywhere and not is_alone else KEEP
-    options = [*telling, *kept] if is_alone else [*kept, *telling]
-    hints = [f"{KEEP[0].argument} or {KEEP[1].argument} keeps one of them"] if kept else []
-    hints[0 if is_alone else 1 : 0] = [f"{x.argument} tells them apart" for x in telling]
+    telling = [
+        Remedy("{} tells them apart", new_dim=new_dimensions({axis.dim: axis.source}))
+        for axis in words[:1]
+        if isinstance(axis.source, FromName)
+    ]
+    kept = () if telling and is_everywhere and not is_alone else _KEEP
     return CombineError(
-        f"{what}{more}; {', or '.join(hints)}",
+        f"{what}{more}",
+        *([*telling, *kept] if is_alone else [*kept, *telling]),
         property="labels",
         left_url=a.source,
         right_url=b.source,
-        options=options,
     )
 
 
@@ -88,12 +91,13 @@ def overlapping(files: Sequence[Named], places: Sequence[Place], tolerance: Any,
     common = found.labels[a].intersection(found.labels[b])
     if len(common):
         what = f"coordinate '{dim}' overlaps: {spans} have {len(common):,} labels in common, such as {common[0]}"
-        remedy = "Leave a file out, or select a part of the files with preprocess="
+        remedies = [Remedy("leave a file out"), Remedy("select a part of the files with", preprocess=...)]
     else:
         what = f"labels of '{dim}' alternate between files: {spans}"
-        remedy = "Join them one after another with Repository.update in a vstack"
+        remedies = [Remedy("join them one after another with {} in a vstack", "Repository.update")]
     return CombineError(
-        f"{what}. {remedy}",
+        what,
+        *remedies,
         variable=dim,
         property="labels",
         left=(found.labels[a][0], found.labels[a][-1]),
@@ -123,27 +127,21 @@ def at_one_place(
     sources += [{dim: source} for source in _date_attributes(files)]
     if not sources:
         sources.extend({axis.dim: axis.source} for axis in words[:1] if isinstance(axis.source, FromName))
-    options = [labels_option(*each) for each in _other_times(files)[:1]] or [new_dim_option(x) for x in sources[:2]]
+    arguments: list[dict[str, Any]] = [{"labels": {dim: name}} for dim, name in _other_times(files)[:1]]
+    arguments = arguments or [{"new_dim": new_dimensions(x)} for x in sources[:2]]
+    remedies = [Remedy("" if i else "say what tells them apart with", **x) for i, x in enumerate(arguments)]
     same = sorted(set.intersection(*(set(file.labels) for file in files)))
-    hint = "Give each file a label with new_dim="
     lengths = {(dim, n) for file in files for dim, n in file.sizes.items() if dim not in file.labels}
     if len(lengths) > len(dict(lengths)):
-        options, hint = [], "Join only files of the same lengths"
-    elif options:
-        hint = f"Say what tells them apart with {', or '.join(option.argument for option in options)}"
+        remedies = [Remedy("join only files of the same lengths")]
     return CombineError(
         f"{files[0].called} and {files[1].called} have the same coordinates {same}, so their order is not known"
-        f"{'' if other is None else f', although {other}'}. {hint}",
+        f"{'' if other is None else f', although {other}'}",
+        *(remedies or [Remedy("give each file a label with", new_dim=...)]),
         property="labels",
         left_url=files[0].source,
         right_url=files[1].source,
-        options=options,
     )
-
-
-def labels_option(dim: str, name: str, /) -> Option:
-    """Return the option that takes the labels of a dimension from a variable."""
-    return Option(f"labels={{'{dim}': '{name}'}}", f"--labels {dim}={name}")
 
 
 def _other_times(files: Sequence[FileFacts]) -> list[tuple[str, str]]:
@@ -183,16 +181,13 @@ def _is_of(text: str, form: str) -> bool:
 def without_labels(files: Sequence[FileFacts], dims: Sequence[str], /) -> CombineError:
     """Return the error on files with a dimension to follow each other along, and no labels of it."""
     dim = dims[0]
-    nested = Option(f"combine='nested' and concat_dim='{dim}'", f"--concat-dim {dim} --in-order")
     names = [*files[0].along.get(dim, ()), *([files[0].texts[dim]] if dim in files[0].texts else [])]
-    labels = [labels_option(dim, name) for name in names[-1:]]
-    hint = "".join(f"{x.argument} takes those of '{names[-1]}', " for x in labels)
     return CombineError(
-        f"{files[0].called} has no labels along '{dim}' that decide the order; {hint}{nested.argument} joins the "
-        "files in the given order",
+        f"{files[0].called} has no labels along '{dim}' that decide the order",
+        *(Remedy(f"{{}} takes those of '{name}'", labels={dim: name}) for name in names[-1:]),
+        Remedy("{} joins the files in the given order", combine="nested", concat_dim=dim),
         variable=dim,
         property="labels",
         left=dim,
         left_url=files[0].source,
-        options=[*labels, nested],
     )

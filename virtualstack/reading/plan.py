@@ -14,7 +14,7 @@ from numpy.typing import NDArray
 from virtualstack.codecs.codec import Codec, check_text
 from virtualstack.codecs.pipeline import Decoder, Elementwise, make_decoder, split_elementwise
 from virtualstack.codecs.shards import with_fill
-from virtualstack.errors import ChunkDecodeError, ManifestError, StorageError
+from virtualstack.errors import ChunkDecodeError, ManifestError, Remedy, StorageError
 from virtualstack.location import Location
 from virtualstack.manifests import ABSENT, FIRST, INLINE, ChunkEncoding, ChunkManifest, Fill, ManifestArray
 from virtualstack.printable import counted
@@ -329,7 +329,9 @@ def _plan(array: ManifestArray, selection: Selection, absent: OnAbsent, cut: tup
         verb, them = ("is", "it") if lost.size == 1 else ("are", "them")
         raise StorageError(
             f"{counted(lost.size, 'chunk')} of variable '{array.name}' {verb} ABSENT: the source should hold {them} "
-            f"and does not (the first is cell {cell}); restore the source, or read with absent='fill'",
+            f"and does not (the first is cell {cell})",
+            Remedy("restore the source"),
+            Remedy("read with", absent="fill"),
             variable=array.name,
             cell=cell,
         )

@@ -11,7 +11,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from virtualstack.codecs.pipeline import CodecError
-from virtualstack.errors import ReaderError, StorageError, UnsupportedFeatureError
+from virtualstack.errors import ReaderError, Remedy, StorageError, UnsupportedFeatureError
 from virtualstack.manifests import FIRST, INLINE, ChunkAxis, ChunkEncoding, ChunkManifest, ManifestArray
 from virtualstack.reading.decode import DecodeBatch, fill_holes
 from virtualstack.reading.fetch import StoredBytes, batches, decode_pool, fetch, n_decoders, read_ahead_pool
@@ -123,7 +123,9 @@ def _read(
     except MemoryError as error:  # a few bytes of metadata may declare any shape
         raise ReaderError(
             f"variable '{array.name}': values of shape {selection.whole_shape} and dtype {array.dtype} do not fit in "
-            "memory. Select less of it, or leave it out with drop_variables",
+            "memory",
+            Remedy("select less of it"),
+            Remedy("leave it out with", drop_variables=...),
             url=array.a_url(),
         ) from error
     if not out.size:

@@ -20,7 +20,7 @@ from typing import Any
 
 from numcodecs import zstd
 
-from virtualstack.errors import ReaderError, StorageError, VirtualStackError
+from virtualstack.errors import ReaderError, Remedy, StorageError, VirtualStackError
 from virtualstack.formats.base import Reader, ReadOptions, check_references, permitted, read_permitted
 from virtualstack.formats.registry import find_reader
 from virtualstack.location import ARCHIVES, is_remote, outermost, split_url
@@ -261,8 +261,10 @@ class Job:
             return call_within(self.timeout, lambda: self._try(url))
         except TimeoutError:
             return ReaderError(
-                f"'{url}' was not read within timeout={self.timeout:g} seconds. Use a larger timeout=, or leave the "
-                "file out. The thread that reads it cannot be stopped; with executor='processes' it can",
+                f"'{url}' was not read within timeout={self.timeout:g} seconds, by a thread that cannot be stopped",
+                Remedy("use a larger", timeout=...),
+                Remedy("leave the file out"),
+                Remedy("read it in a process, which can be stopped, with", executor="processes"),
                 url=url,
             )
 

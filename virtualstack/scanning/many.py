@@ -10,7 +10,7 @@ from threading import TIMEOUT_MAX
 from typing import Any
 
 from virtualstack.dataset.opening import OnError
-from virtualstack.errors import StorageError, VirtualStackError
+from virtualstack.errors import Remedy, StorageError, VirtualStackError, advised
 from virtualstack.formats.base import Reader, ReadOptions, access_of_source, is_alone
 from virtualstack.formats.registry import find_reader
 from virtualstack.location import outermost, split_url
@@ -142,9 +142,13 @@ def scan(
     listed, store = reach(handles, store).with_users([handle.url for handle in handles])
     if n_signed := sum(bool(split_signature(outermost(handle.url))[1]) for handle in handles):
         root = split_url(outermost(listed[0]))[0]
+        sign = Remedy("readers of these sign with", storage={root: {"query": "..."}})
         warn(
-            f"the signatures of {counted(n_signed, 'URL')} are not kept in references. Readers of these sign with "
-            f'storage={{"{root}": {{"query": "..."}}}}, or with a function of the URL'
+            advised(
+                f"the signatures of {counted(n_signed, 'URL')} are not kept in references",
+                sign,
+                Remedy("with a function of the URL"),
+            )
         )
     options = options or ReadOptions()
     if isinstance(reader, str):

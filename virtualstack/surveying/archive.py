@@ -271,7 +271,6 @@ class _Comparison:
                 n_failed=len(failures),
             ),
             plan=tuple(_sentences(self.plan, self.declared)),
-            options=() if self.plan.question is None else self.plan.question.options,
         )
 
     def _are_apart(self, i: int, j: int) -> bool:

@@ -12,7 +12,6 @@ from virtualstack.drawing import Timeline
 from virtualstack.drawing.axes import plot_timeline
 from virtualstack.drawing.html import MAX_LISTED, folded, make_page, table
 from virtualstack.drawing.svg import svg_timeline
-from virtualstack.errors import Option
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -86,8 +85,6 @@ class Survey:
     plan
         How :func:`open_virtual_mfdataset` joins the files, as sentences; the last one says what is ambiguous, with the
         option that decides.
-    options
-        The options that the last sentence names.
 
     Examples
     --------
@@ -119,7 +116,6 @@ class Survey:
     failures: pd.DataFrame
     timeline: Timeline
     plan: tuple[str, ...]
-    options: tuple[Option, ...]
 
     def __len__(self) -> int:
         return len(self.table)

@@ -29,7 +29,7 @@ from zarr.storage import ZipStore
 
 from virtualstack.child.errors import LibraryError
 from virtualstack.child.pool import ChildDiedError, run_in_child
-from virtualstack.errors import MalformedFileError, MissingDependencyError, ReaderError, UnsupportedFeatureError
+from virtualstack.errors import MalformedFileError, MissingDependencyError, ReaderError, Remedy, UnsupportedFeatureError
 from virtualstack.formats.hdf5.library import find_part_elsewhere
 from virtualstack.location import local_path
 from virtualstack.manifests import ChunkEncoding, ManifestArray
@@ -140,7 +140,8 @@ def _check_alone(source: Source, path: Path | None, url: str, *, only_links: boo
     if found is not None:
         raise UnsupportedFeatureError(
             f"'{url}' is not read with the HDF5 library: {found}, and the library would open every file that is "
-            'named there. If you trust the file, pass allow="file:///"',
+            "named there",
+            Remedy("if you trust the file, pass", allow="file:///"),
             url=url,
             feature="external file",
         )

@@ -11,7 +11,7 @@ from functools import partial
 import numpy as np
 
 from virtualstack.drawing.html import make_page, text
-from virtualstack.errors import MalformedFileError, SourceNotFoundError, StorageError
+from virtualstack.errors import Code, MalformedFileError, Remedy, SourceNotFoundError, StorageError
 from virtualstack.printable import counted
 from virtualstack.storage import LocalTarget, ObjectStore
 from virtualstack.storage.threads import concurrently
@@ -36,6 +36,8 @@ from virtualstack.vstack.format.snapshot import Uses, decode_uses, read_document
 from virtualstack.vstack.write.view import follow
 
 __all__ = ["Expired", "expire"]
+
+_NO_GRACE = Remedy("use {} if nobody reads or writes", grace=Code("timedelta(0)", "0"))
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, repr=False)
@@ -70,10 +72,7 @@ class Expired:
         )
         if self.spared:
             why = "stays for now: it was" if len(self.spared) == 1 else "stay for now: they were"
-            shown += (
-                f"; {counted(len(self.spared), 'snapshot')} {why} the newest within the grace period "
-                "(use grace=timedelta(0) if nobody reads or writes)"
-            )
+            shown += f"; {counted(len(self.spared), 'snapshot')} {why} the newest within the grace period ({_NO_GRACE})"
         return shown + ">"
 
     def _repr_html_(self) -> str:

@@ -18,7 +18,7 @@ from virtualstack.codecs.codec import Codec
 from virtualstack.codecs.pipeline import CodecError
 from virtualstack.combine.region import Side, read_region
 from virtualstack.dataset.packing import stored_values
-from virtualstack.errors import StorageError, WriterError
+from virtualstack.errors import Remedy, StorageError, WriterError
 from virtualstack.location import Location, absolute_url
 from virtualstack.manifests import (
     ENTRY,
@@ -134,7 +134,8 @@ def _check_exact(path: str, values: np.ma.MaskedArray[Any, Any]) -> None:
     if own.size and max(-int(own.min()), int(own.max())) > 1 << 53:
         raise WriterError(
             f"masked values for variable '{path}' have integers beyond 2^53, which become inexact because missing "
-            "values are represented as NaN. Give stored numbers, with the fill value for masked ones, and raw=True",
+            "values are represented as NaN",
+            Remedy("give stored numbers, with the fill value for masked ones, and", raw=True),
             variable=path,
             feature="masked integers",
         )

@@ -11,7 +11,7 @@ from typing import ClassVar
 
 import numpy as np
 
-from virtualstack.errors import SourceNotFoundError, UnsupportedFeatureError
+from virtualstack.errors import Remedy, SourceNotFoundError, UnsupportedFeatureError
 from virtualstack.formats.base import ReadOptions
 from virtualstack.manifests import ManifestGroup
 from virtualstack.manifests.serialised.headers import ArrayHeader
@@ -147,8 +147,8 @@ def check_labels(snapshot: Snapshot, url: str, is_dropped: Callable[[str], bool]
         largest = max(sizes, key=lambda path: sizes[path])
         raise UnsupportedFeatureError(
             f"'{url}' has dimension coordinates of {sum(sizes.values())} bytes, such as '{largest}'; at most "
-            f"{_MAX_LABEL_BYTES} bytes are read when a store is opened. Open it without the largest: "
-            f"drop_variables=['{largest.rpartition('/')[2]}']",
+            f"{_MAX_LABEL_BYTES} bytes are read when a store is opened",
+            Remedy("open it without the largest with", drop_variables=[largest.rpartition("/")[2]]),
             url=url,
             variable=largest,
             feature="large coordinates",
@@ -237,15 +237,17 @@ def read_numbered(objects: ObjectStore, number: int, /) -> Snapshot:
 
 def _no_store(url: str) -> SourceNotFoundError:
     return SourceNotFoundError(
-        f"'{url}' is not a vstack: it does not exist, or has no snapshot. Check the URL, or write a vstack with "
-        "vds.virtual.to_vstack(...)",
+        f"'{url}' is not a vstack: it does not exist, or has no snapshot",
+        Remedy("check the URL"),
+        Remedy("write a vstack with", "vds.virtual.to_vstack"),
         url=url,
     )
 
 
 def _no_snapshot(url: str, which: str) -> SourceNotFoundError:
     return SourceNotFoundError(
-        f"'{url}' has no snapshot {which}: it has expired or never existed. See vs.Repository.open('{url}').log()",
+        f"'{url}' has no snapshot {which}: it has expired or never existed",
+        Remedy("see", "vs.Repository.log"),
         url=url,
     )
 

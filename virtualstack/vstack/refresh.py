@@ -217,7 +217,7 @@ def _placed(
         _check_inline(stored.arrays[name], source, region, storage, name)
     new = new.drop_vars([name for name in new.variables if name not in cells and name not in loaded])
     old = old[[name for name in new.variables if name in old.variables]]
-    fitting = Fitting.from_options(join="exact", options=None, storage=storage).with_remedy(WRITE_AGAIN)
+    fitting = Fitting.from_options(join="exact", options=None, storage=storage).with_remedies(WRITE_AGAIN)
     made: dict[str, list[Overlay]] = {name: [] for name in cells}
     for runs in itertools.product(*region.values()):
         at = {dim: place for dim, (place, _) in zip(region, runs, strict=True)}

@@ -18,6 +18,7 @@ from virtualstack.combine.fitting import LABELS_REMEDY, Fitting
 from virtualstack.combine.precedence import Prefer, check_prefer
 from virtualstack.combine.update import updated
 from virtualstack.drawing.axes import plot_timeline
+from virtualstack.errors import Remedy
 from virtualstack.formats.base import Reader, ReadOptions, Unsupported
 from virtualstack.location import absolute_url
 from virtualstack.manifests import ManifestGroup
@@ -817,8 +818,10 @@ class Repository:
         """
         storage = self.objects.storage
         fitting = Fitting.from_options(join=join, options=combine_options, storage=storage)
-        fitting = fitting.with_remedy(
-            f"{LABELS_REMEDY}, and join='outer' adds them. Both leave what the file does not have as it is"
+        fitting = fitting.with_remedies(
+            LABELS_REMEDY,
+            Remedy("leave out labels that the store does not have with", join="left"),
+            Remedy("add them with", join="outer"),
         )
         check_prefer(prefer)
         store = self._stored

@@ -10,7 +10,7 @@ from typing import Any, Literal
 
 from virtualstack.combine.addition import Addition
 from virtualstack.combine.region import Region
-from virtualstack.errors import WriterError
+from virtualstack.errors import Remedy, WriterError
 from virtualstack.location import absolute_url
 from virtualstack.manifests import ManifestGroup
 from virtualstack.manifests.manifest import Overlay
@@ -228,8 +228,9 @@ def _base(objects: ObjectStore, group: ManifestGroup, mode: Literal["w-", "w"]) 
     url = objects.url.rstrip("/")
     if mode == "w-":
         raise WriterError(
-            f"'{url}' is already a vstack; its newest snapshot is {number}. Use append_dim= to append to it, or "
-            "mode='w' to replace its content in a new snapshot",
+            f"'{url}' is already a vstack; its newest snapshot is {number}",
+            Remedy("use {} to append to it", append_dim=...),
+            Remedy("use {} to replace its content in a new snapshot", mode="w"),
             feature="existing target",
         )
     arrays = (array for _, node in group.walk() for array in node.arrays.values())

@@ -11,7 +11,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from virtualstack.errors import CombineError, ManifestError
+from virtualstack.errors import CombineError, ManifestError, Remedy
 from virtualstack.location import Location
 from virtualstack.manifests import FIRST, INLINE, ChunkGrid, ChunkManifest, ManifestArray, ManifestGroup
 from virtualstack.manifests.cells import CellBox, blocks, distinct_rows
@@ -204,7 +204,7 @@ def _is_all(runs: Collection[tuple[int, int]], n: int) -> bool:
     return end >= n
 
 
-WRITE_AGAIN = "write the store again, from all of its files, with vds.virtual.to_vstack(..., mode='w')"
+WRITE_AGAIN = Remedy("write the store again, from all of its files, with", "vds.virtual.to_vstack", mode="w")
 """The remedy if elements of a source do not fit into a store."""
 
 _MAX_FOUND_CHUNKS = 1 << 27  # number of cells: a small store may claim many

@@ -6,7 +6,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, ClassVar, Protocol
 
-from virtualstack.errors import MalformedFileError, SourceNotFoundError, StorageError
+from virtualstack.errors import MalformedFileError, Remedy, SourceNotFoundError, StorageError
 from virtualstack.formats.base import ReadOptions
 from virtualstack.manifests import Manifest, ManifestGroup
 from virtualstack.storage import Storage
@@ -133,21 +133,25 @@ class Zarr:
         if isinstance(consolidated, Mapping) and self.consolidated is not False:
             if "record_size" in consolidated:
                 raise MalformedFileError(
-                    f"'{url}' is a set of kerchunk references, not a zarr store. Open it with reader='kerchunk'",
+                    f"'{url}' is a set of kerchunk references, not a zarr store",
+                    Remedy("open it with", reader="kerchunk"),
                     url=url,
                 )
             entries = consolidated.get("metadata")
             if not isinstance(entries, Mapping):
                 raise MalformedFileError(
-                    f"'{url}' has consolidated metadata without 'metadata'. Consolidate it again, or open it with "
-                    "consolidated=False"
+                    f"'{url}' has consolidated metadata without 'metadata'",
+                    Remedy("consolidate it again"),
+                    Remedy("open it with", consolidated=False),
                 )
             if root is None:
                 return dict(entries)
             return {**{f"{path}/zarr.json": value for path, value in entries.items() if path}, **found}
         if self.consolidated:
             raise MalformedFileError(
-                f"'{url}' has no consolidated metadata. Open it with consolidated=None, or consolidate it"
+                f"'{url}' has no consolidated metadata",
+                Remedy("open it with", consolidated=None),
+                Remedy("consolidate it"),
             )
         try:
             _walk(store, url, "", found, iter(range(_MAX_NODES)), is_v3=root is not None)
@@ -170,7 +174,10 @@ def _archive(url: str, storage: Storage) -> ZipArchive:
         ) from error
     if source.read(0, min(4, source.size)) not in _ZIP_MAGIC:
         raise MalformedFileError(
-            f"'{url}' is a file, but not a zip archive of a zarr store. Check the URL, or leave out reader=", url=url
+            f"'{url}' is a file, but not a zip archive of a zarr store",
+            Remedy("check the URL"),
+            Remedy("leave out", reader=...),
+            url=url,
         )
     return ZipArchive(source)
 
@@ -231,4 +238,6 @@ def _refuse_vstack(metadata: Mapping[str, Any], url: str) -> None:
     for document in metadata.values():
         keys = document.get("chunk_key_encoding") if isinstance(document, Mapping) else None
         if isinstance(keys, Mapping) and keys.get("name") == _MANIFEST_KEYS:
-            raise MalformedFileError(f"'{url}' is a vstack, not a zarr store. Open it with reader='vstack'", url=url)
+            raise MalformedFileError(
+                f"'{url}' is a vstack, not a zarr store", Remedy("open it with", reader="vstack"), url=url
+            )

@@ -25,7 +25,7 @@ def test_what_is_no_hdf5_file_is_malformed(data, tmp_path):
     path = tmp_path / "x.nc"
     path.write_bytes(data)
     with pytest.raises(
-        MalformedFileError, match=r"x\.nc' is truncated, damaged or not an HDF5 file.*fetch it again"
+        MalformedFileError, match=r"x\.nc' is truncated, damaged or not an HDF5 file.*etch it again"
     ) as caught:
         group_of(path)
     assert caught.value.url == absolute_url(path)

@@ -13,7 +13,7 @@ import os
 from dataclasses import dataclass
 from typing import ClassVar
 
-from virtualstack.errors import MalformedFileError, ReaderError, SourceNotFoundError
+from virtualstack.errors import Code, MalformedFileError, ReaderError, Remedy, SourceNotFoundError
 from virtualstack.formats.base import ReadOptions
 from virtualstack.formats.dmrpp.dap import read_attributes
 from virtualstack.formats.dmrpp.document import MAX_DOCUMENT_BYTES, BadValueError, parse_document
@@ -80,8 +80,8 @@ def source_url(href: str, document: str, /) -> str:
         beside = data_url(document)
         if beside is None:
             raise ReaderError(
-                f"'{document}' does not say where its data is, and its name is not that of a file and '{_SUFFIX}': "
-                "give reader=virtualstack.readers.DMRPP(data_url=...)",
+                f"'{document}' does not say where its data is, and its name is not that of a file and '{_SUFFIX}'",
+                Remedy("give", reader=Code("virtualstack.readers.DMRPP(data_url=...)")),
                 url=document,
             )
         return beside
@@ -189,8 +189,9 @@ def _open(url: str, storage: Storage) -> tuple[Source, str | None]:
         if b"dmrpp" in source.read(0, min(source.size, _HEAD_BYTES)):
             return source, None  # a document with another suffix
         raise SourceNotFoundError(
-            f"there is no '{sidecar_url(url)}' beside '{url}': write one with OPeNDAP's get_dmrpp, or leave out "
-            "reader='dmrpp'",
+            f"there is no '{sidecar_url(url)}' beside '{url}'",
+            Remedy("write one with OPeNDAP's get_dmrpp"),
+            Remedy("leave out", reader="dmrpp"),
             url=url,
         ) from error
 

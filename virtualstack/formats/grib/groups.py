@@ -14,7 +14,7 @@ from numpy.typing import NDArray
 from virtualstack.codecs.codec import Codec
 from virtualstack.codecs.grib.codec import DTYPES, GRIB
 from virtualstack.codecs.grib.library import import_cfgrib
-from virtualstack.errors import UnsupportedFeatureError
+from virtualstack.errors import Code, Remedy, UnsupportedFeatureError, advised
 from virtualstack.formats.grib.cube import (
     GribVariable,
     Mixture,
@@ -189,6 +189,11 @@ _MAX_CELLS = 1 << 26
 
 _MAX_CELLS_PER_FIELD, _SMALL_CUBE_CELLS = 32, 4096
 _TREE = "open all groups with open_virtual_datatree, open one group with group=, or choose fields"
+_TREES = (
+    Remedy("open all groups with", "open_virtual_datatree"),
+    Remedy("open one group with", group=...),
+    Remedy("choose fields with", reader=Code("vs.readers.GRIB(filter_by_keys=...)")),
+)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -246,15 +251,16 @@ def _check_places(table: FieldTable, variables: Sequence[GribVariable], url: str
     told = [key for key in keys if any(len({values(row, key) for row in rows}) > 1 for rows in of_name)]
     rows = next(rows for rows in of_name if len({values(row, told[0]) for row in rows}) > 1)
     words = [f"'{key}' ({listed(list(dict.fromkeys(values(row, key) for row in rows)))})" for key in told]
-    remedies = ["open all of them as a tree, with open_virtual_datatree"]
+    remedies = [Remedy("open all of them as a tree, with", "open_virtual_datatree")]
     affected = [x for x in variables if sets[x.name]]
     if not OF_VALUES & set(keys) and not any(values(r, k) == UNDEFINED for x in affected for r in x.rows for k in keys):
-        remedies.append(f"make dimensions of the keys, with reader=vs.readers.GRIB(extra_dims={keys!r})")
+        by_keys = Code(f"vs.readers.GRIB(extra_dims={keys!r})")
+        remedies.append(Remedy("make dimensions of the keys, with", reader=by_keys))
     chosen = {key: values(rows[0], key) for key in told}
-    remedies.append(f"choose fields, with reader=vs.readers.GRIB(filter_by_keys={chosen!r})")
+    remedies.append(Remedy("choose fields, with", reader=Code(f"vs.readers.GRIB(filter_by_keys={chosen!r})")))
     raise UnsupportedFeatureError(
-        f"{_file(url)}: fields of '{name}' have the same coordinates and differ in {' and '.join(words)}. "
-        f"To keep every field, {', or '.join(remedies)}",
+        f"{_file(url)}: fields of '{name}' have the same coordinates and differ in {' and '.join(words)}",
+        *remedies,
         url=url,
         variable=name,
         feature=told[0],
@@ -265,8 +271,8 @@ def mixed(mixture: Mixture, url: str | None) -> UnsupportedFeatureError:
     """Return the error for fields that form no variable."""
     choice = "" if mixture.key == "md5GridSection" else f", such as {{{mixture.key!r}: {mixture.values[0]!r}}}"
     return UnsupportedFeatureError(
-        f"{_file(url)}: '{mixture.name}' is not one variable: {mixture}; {_TREE} with "
-        f"reader=vs.readers.GRIB(filter_by_keys=...){choice}",
+        f"{_file(url)}: '{mixture.name}' is not one variable: {mixture}{choice}",
+        *_TREES,
         url=url,
         variable=mixture.name,
         feature=mixture.key,
@@ -371,10 +377,12 @@ def _axes(variable: GribVariable) -> str:
 def _warn_if_sparse(variable: GribVariable, url: str | None) -> None:
     n_cells, n_fields = math.prod(variable.shape), len(variable.rows)
     if n_cells > _SMALL_CUBE_CELLS and n_cells > _MAX_CELLS_PER_FIELD * n_fields:
+        other = Code("vs.readers.GRIB(time_dims=('valid_time',))")
         warn(
-            f"{_file(url)}: the {n_fields} fields of '{variable.name}' lie in {n_cells} cells of {_axes(variable)}; "
-            "other dimensions, such as reader=vs.readers.GRIB(time_dims=('valid_time',)), may leave fewer cells "
-            "without a field"
+            advised(
+                f"{_file(url)}: the {n_fields} fields of '{variable.name}' lie in {n_cells} cells of {_axes(variable)}",
+                Remedy("other dimensions may leave fewer cells without a field, such as with", reader=other),
+            )
         )
 
 

@@ -24,7 +24,15 @@ from typing import ClassVar, Literal
 
 from virtualstack.child.errors import LibraryError
 from virtualstack.child.pool import ChildDiedError
-from virtualstack.errors import MalformedFileError, ManifestError, ReaderError, SourceNotFoundError, StorageError
+from virtualstack.errors import (
+    Code,
+    MalformedFileError,
+    ManifestError,
+    ReaderError,
+    Remedy,
+    SourceNotFoundError,
+    StorageError,
+)
 from virtualstack.formats.base import ReadOptions
 from virtualstack.formats.hdf5.byte_readers import is_locked
 from virtualstack.formats.hdf5.dimensions import NON_COORDINATE, Dimensions, resolve_dimensions
@@ -227,8 +235,9 @@ def _naming_damage(url: str) -> Iterator[None]:
         raise _damaged(url, str(error)) from error
     except ChildDiedError as error:
         raise MalformedFileError(
-            f"'{url}' is damaged: the parsers of virtualstack could not read all of it, and the HDF5 library {error}. "
-            "Fetch it again, or read only what these parsers understand with reader=HDF5(metadata='own')",
+            f"'{url}' is damaged: the parsers of virtualstack could not read all of it, and the HDF5 library {error}",
+            Remedy("fetch it again"),
+            Remedy("read only what these parsers understand with", reader=Code("HDF5(metadata='own')")),
             url=url,
         ) from error
 

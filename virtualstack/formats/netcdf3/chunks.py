@@ -10,6 +10,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from virtualstack.errors import Remedy
 from virtualstack.formats.netcdf3.header import NetCDF3Header, NetCDF3Variable, malformed
 from virtualstack.location import Location
 from virtualstack.manifests import ENTRY, FIRST, ChunkEncoding, ChunkGrid, ChunkManifest, Fill
@@ -106,9 +107,9 @@ def check_inside(extents: Iterable[Extent], size: int, url: str, /) -> None:
         names = [extent.variable.name for extent in cut]
         raise malformed(
             url,
-            f"'{names[0]}' has values up to offset {cut[0].end}, but the file ends at {size}; without what is cut it "
-            f"opens with drop_variables={names}",
+            f"'{names[0]}' has values up to offset {cut[0].end}, but the file ends at {size}",
             cut[0].variable.begin,
+            Remedy("open it without what is cut with", drop_variables=names),
         )
 
 

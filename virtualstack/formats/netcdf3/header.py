@@ -13,7 +13,7 @@ from typing import Any, NoReturn
 
 import numpy as np
 
-from virtualstack.errors import MalformedFileError, UnsupportedFeatureError
+from virtualstack.errors import MalformedFileError, Remedy, UnsupportedFeatureError
 
 __all__ = ["MAX_HEADER_BYTES", "NetCDF3Dimension", "NetCDF3Header", "NetCDF3Variable", "malformed", "read_header"]
 
@@ -97,12 +97,14 @@ class NetCDF3Header:
     length: int
 
 
-def malformed(url: str, what: str, offset: int | None = None, /) -> MalformedFileError:
+def malformed(url: str, what: str, offset: int | None = None, /, *remedies: Remedy) -> MalformedFileError:
     """Make an error that names the contradiction with the format and its position."""
     where = "" if offset is None else f" (at offset {offset})"
     return MalformedFileError(
-        f"'{url}' is truncated, damaged or not a netCDF-3 file: {what}{where}. "
-        "Compare its size with that of its origin, or fetch it again",
+        f"'{url}' is truncated, damaged or not a netCDF-3 file: {what}{where}",
+        Remedy("compare its size with that of its origin"),
+        Remedy("fetch it again"),
+        *remedies,
         url=url,
         offset=offset,
     )

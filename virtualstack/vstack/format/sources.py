@@ -10,7 +10,7 @@ from itertools import pairwise
 from typing import Any, NamedTuple
 from urllib.parse import unquote
 
-from virtualstack.errors import ForbiddenLocationError, MalformedFileError, WriterError
+from virtualstack.errors import ForbiddenLocationError, MalformedFileError, Remedy, WriterError
 from virtualstack.location import Fingerprint, Location, split_url
 
 __all__ = [
@@ -284,8 +284,8 @@ class Prefixes:
         """
         if len(self.moved) == MAX_MOVED:
             raise WriterError(
-                f"'{self.store}' was already relocated {MAX_MOVED} times, which is the maximum. Copy it to a new "
-                "store with vs.convert",
+                f"'{self.store}' was already relocated {MAX_MOVED} times, which is the maximum",
+                Remedy("copy it to a new store with", "vs.convert"),
                 feature="relocation",
             )
         return Prefixes(store=self.store, table=self.table, moved=(*self.moved, (old, new, len(self.table))))

@@ -8,7 +8,15 @@ import time
 from collections.abc import Sequence
 from dataclasses import replace
 
-from virtualstack.errors import ConflictError, MalformedFileError, SourceNotFoundError, StorageError, WriterError
+from virtualstack.errors import (
+    Code,
+    ConflictError,
+    MalformedFileError,
+    Remedy,
+    SourceNotFoundError,
+    StorageError,
+    WriterError,
+)
 from virtualstack.storage import ObjectStore, Target
 from virtualstack.vstack.format.archive import Segment
 from virtualstack.vstack.format.documents import decoded_size
@@ -89,8 +97,11 @@ def commit(
 def _nothing_to_do(objects: ObjectStore, base: Snapshot) -> ConflictError:
     return ConflictError(
         f"nothing was changed since snapshot {base.number} of '{objects.url.rstrip('/')}' was opened, but it is no "
-        "longer the newest snapshot. To restore it, open it by its number, with "
-        f"reader=vs.readers.VStack(at={base.number}), and write that"
+        "longer the newest snapshot",
+        Remedy(
+            "to restore it, open it by its number, with {}, and write that",
+            reader=Code(f"vs.readers.VStack(at={base.number})"),
+        ),
     )
 
 

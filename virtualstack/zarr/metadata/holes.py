@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 
 from virtualstack.codecs.pipeline import CodecError
-from virtualstack.errors import ManifestError, WriterError
+from virtualstack.errors import IN_ANOTHER_WAY, ManifestError, Remedy, WriterError
 from virtualstack.manifests import INLINE, CellBox, ChunkEncoding, ChunkManifest, Fill, Manifest
 from virtualstack.manifests.cells import CellNumbers
 from virtualstack.manifests.manifest import DerivedManifest, Tables
@@ -157,22 +157,20 @@ def check_budget(n_holes: int, n_copies: int, nbytes: int, budget: FillBudget, /
     """Raise :class:`~virtualstack.errors.WriterError` if copies of a fill chunk of ``nbytes`` exceed the budget."""
     nbytes *= n_copies
     if nbytes > budget:
-        others = ", or write parquet references, which hold equal chunks once" if n_copies > 1 else ""
+        parquet = [Remedy("write parquet references, which hold equal chunks once")] if n_copies > 1 else []
         raise _refuse(
             variable,
             f"its {n_holes} chunks take {nbytes} bytes, more than fill_budget={budget}",
-            f"Allow fill_budget={nbytes}{others}",
+            Remedy("allow", fill_budget=nbytes),
+            *parquet,
         )
 
 
-def _refuse(
-    variable: str,
-    reason: str,
-    remedy: str = "Leave the variable out, or write a vstack. Values can be read with vds.virtual.open()",
-) -> WriterError:
+def _refuse(variable: str, reason: str, *remedies: Remedy) -> WriterError:
     return WriterError(
         f"variable '{variable}' has chunks without bytes whose fill value is not its '_FillValue', and kerchunk "
-        f"references would mask this value. Such chunks must be written out, but {reason}. {remedy}",
+        f"references would mask this value. Such chunks must be written out, but {reason}",
+        *(remedies or IN_ANOTHER_WAY),
         variable=variable,
         feature="absent chunks",
     )

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from virtualstack.codecs.codec import Codec
-from virtualstack.errors import MalformedFileError, WriterError
+from virtualstack.errors import READ_VALUES, MalformedFileError, Remedy, WriterError
 from virtualstack.manifests import (
     ChunkEncoding,
     ChunkManifest,
@@ -151,8 +151,10 @@ def _array(
     plain = PlainArray.from_array(array)
     if isinstance(plain, str):
         raise WriterError(
-            f"variable '{variable}' cannot be written as kerchunk references: {plain}. Leave the variable out, or "
-            "join only files that are stored alike. Values can be read with vds.virtual.open()",
+            f"variable '{variable}' cannot be written as kerchunk references: {plain}",
+            Remedy("leave the variable out"),
+            Remedy("join only files that are stored alike"),
+            READ_VALUES,
             variable=variable,
             feature=plain,
         )
@@ -260,7 +262,9 @@ def _order(plain: PlainArray, variable: str) -> str:
         return "F"
     raise WriterError(
         f"variable '{variable}' has chunks stored with axes in the order {plain.order}; zarr v2 metadata can express "
-        "C and Fortran order only. Transpose the variable to the order of its file, or use vds.virtual.open()",
+        "C and Fortran order only",
+        Remedy("transpose the variable to the order of its file"),
+        READ_VALUES,
         variable=variable,
         feature="transpose",
     )

@@ -14,7 +14,15 @@ from numpy.typing import NDArray
 
 from virtualstack.codecs.codec import Codec
 from virtualstack.codecs.plugins import find_foreign_plugin, find_plugin
-from virtualstack.errors import MalformedFileError, ManifestError, UnsupportedFeatureError, WriterError
+from virtualstack.errors import (
+    IN_ANOTHER_WAY,
+    Code,
+    MalformedFileError,
+    ManifestError,
+    Remedy,
+    UnsupportedFeatureError,
+    WriterError,
+)
 from virtualstack.manifests import Fill
 from virtualstack.printable import counted
 from virtualstack.zarr.metadata.array import check_itemsize
@@ -84,8 +92,8 @@ def _check_shuffles(codecs: Sequence[Codec], variable: str) -> None:
         if 4 % width:
             raise WriterError(
                 f"variable '{variable}' was shuffled in elements of {width} bytes after its checksums (fletcher32), "
-                "which readers of kerchunk references cannot decode. Leave it out, or write a vstack. Values can be "
-                "read with vds.virtual.open()",
+                "which readers of kerchunk references cannot decode",
+                *IN_ANOTHER_WAY,
                 variable=variable,
                 feature="shuffle after fletcher32",
             )
@@ -116,7 +124,8 @@ def _to_zarr2(codec: Codec, variable: str) -> dict[str, Any]:
             return {"id": "crc32c", "location": "end"}
     raise WriterError(
         f"variable '{variable}' is stored with the codec '{codec.name}', for which kerchunk references (zarr v2 "
-        "metadata) have no name. Leave it out, or write a vstack. Values can be read with vds.virtual.open()",
+        "metadata) have no name",
+        *IN_ANOTHER_WAY,
         variable=variable,
         feature=codec.name,
     )
@@ -220,8 +229,8 @@ def dtype_from_zarr2(value: object, codecs: tuple[Codec, ...], /, *, where: str)
         return strings
     first = codecs[0].name if codecs else "no codec"
     raise UnsupportedFeatureError(
-        f"'{where}' holds Python objects made by '{first}'; only strings of 'vlen-utf8' can be read. Open its "
-        "source, and load it with loadable_variables=[...]",
+        f"'{where}' holds Python objects made by '{first}'; only strings of 'vlen-utf8' can be read",
+        Remedy("open its source, and load it with", loadable_variables=Code("[...]")),
         variable=where,
         feature=first,
     )

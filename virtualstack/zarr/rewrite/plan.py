@@ -19,6 +19,7 @@ from virtualstack.codecs.cf import CF
 from virtualstack.codecs.codec import Codec
 from virtualstack.codecs.equivalence import decoding_part
 from virtualstack.codecs.pipeline import split_elementwise
+from virtualstack.errors import Remedy
 from virtualstack.manifests import (
     INLINE,
     ChunkEncoding,
@@ -182,15 +183,20 @@ class RewritePlan:
         enough = math.ceil(self.enough * _MARGIN_RATIO) + _MARGIN_BYTES * len(self.cells)
         return self.part(max(min(enough, self.most_bytes * len(self.cells)), self.nbytes))
 
-    def remedy(self) -> str:
+    def remedies(self) -> list[Remedy]:
         """Return which budget suffices, and which is sure to suffice if the values may not fit."""
-        budget = self.budget()
-        said = f"allow rewrite='{budget}'" + ("" if budget.endswith("%") else ", which copies the values")
+        words = "allow {}"
+        if not self.budget().endswith("%"):
+            words += ", which copies the values"
         if self.is_sure:
-            return said
-        said += ", if the packing or dtype of the other chunks can store their values"
+            return [Remedy(words, rewrite=self.budget())]
+        words += ", if the packing or dtype of the other chunks can store their values"
         anew = plan_anew(self.array, self.target)
-        return said if anew is None else f"{said}, else rewrite='{anew.budget()}' to re-encode {anew}"
+        return [Remedy(words, rewrite=self.budget()), *([] if anew is None else [anew.to_re_encode()])]
+
+    def to_re_encode(self) -> Remedy:
+        """Return the budget for this plan."""
+        return Remedy(f"allow {{}} to re-encode {self}", rewrite=self.budget())
 
     def __str__(self) -> str:
         part = f"{self._percent(self.nbytes)} of " if self.stored and self.nbytes else ""

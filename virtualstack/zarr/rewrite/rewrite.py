@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, replace
 
 import numpy as np
 
 from virtualstack.codecs.pipeline import CodecError
-from virtualstack.errors import WriterError
+from virtualstack.errors import UNCHANGED, Remedy, WriterError
 from virtualstack.manifests import INLINE, ManifestArray, inlined, repack
 from virtualstack.printable import counted
 from virtualstack.reading import read_array
@@ -138,8 +139,9 @@ def _refused(plan: RewritePlan, reason: str) -> WriterError:
     name = plan.array.name or ""
     return WriterError(
         f"variable '{name}' cannot be written as {plan.target.name}: {reason}. {plan} would have to be re-encoded and "
-        f"stored with the references: {plan.remedy()}. Or write a vstack, which stores the variable unchanged; or "
-        "leave the variable out; or join only files that are stored alike. Values can be read with vds.virtual.open()",
+        "stored with the references",
+        *plan.remedies(),
+        *UNCHANGED,
         variable=name,
         feature=reason,
     )
@@ -174,19 +176,20 @@ def rewrite(plan: RewritePlan, limit: int, storage: StorageLike = None, /) -> Ma
     """
     _refuse_absent_parts(plan)
     if plan.nbytes > limit:
-        raise _over_budget(plan, plan.nbytes, plan.remedy(), limit)
+        raise _over_budget(plan, plan.nbytes, plan.remedies(), limit)
     try:
         return _carried_out(plan, limit, Storage.from_option(storage))
     except CodecError as error:
-        remedy, name = "", plan.array.name or ""
+        remedies, name = [], plan.array.name or ""
         anew = plan_anew(plan.array, plan.target)
         if anew is not None and anew.encoding != plan.encoding:
             if anew.nbytes <= limit:
                 return rewrite(anew, limit, storage)
-            remedy = f"allow rewrite='{anew.budget()}' to re-encode {anew}, or "
+            remedies = [anew.to_re_encode()]
         raise WriterError(
-            f"variable '{name}' has {plan} that must be re-encoded in the form of its other chunks, but {error}; "
-            f"{remedy}write a vstack, which stores it unchanged",
+            f"variable '{name}' has {plan} that must be re-encoded in the form of its other chunks, but {error}",
+            *remedies,
+            Remedy("write a vstack, which stores it unchanged"),
             variable=name,
             feature="rewrite",
         ) from error
@@ -232,8 +235,8 @@ def _carried_out(plan: RewritePlan, limit: int, storage: Storage) -> ManifestArr
                 if total > limit:
                     rest = len(plan.cells) - done
                     most = total + rest * max(plan.most_bytes, -(-total // done))
-                    remedy = f"allow rewrite='{plan.part(most)}', which is the most it can be"
-                    raise _over_budget(plan, total + -(-total * rest // done), remedy, limit)
+                    remedy = Remedy("allow {}, which is the most it can be", rewrite=plan.part(most))
+                    raise _over_budget(plan, total + -(-total * rest // done), [remedy], limit)
         finally:
             pool.shutdown(cancel_futures=True)
     manifest = replace(plan.manifest, entries=entries, inline=b"".join(heap))
@@ -247,11 +250,13 @@ def _encoded(plan: RewritePlan, cell: int, storage: Storage) -> bytes:
     return encode_cell(values, plan.chunks, plan.order, plan.encoding)
 
 
-def _over_budget(plan: RewritePlan, nbytes: int, remedy: str, limit: int) -> WriterError:
+def _over_budget(plan: RewritePlan, nbytes: int, remedies: Sequence[Remedy], limit: int) -> WriterError:
     name = plan.array.name or ""
     return WriterError(
         f"variable '{name}' has {plan} that must be re-encoded; this takes about {nbytes:,} bytes, more than the "
-        f"{limit:,} allowed: {remedy}, or write a vstack, which stores it unchanged",
+        f"{limit:,} allowed",
+        *remedies,
+        Remedy("write a vstack, which stores it unchanged"),
         variable=name,
         feature="rewrite",
     )
@@ -262,8 +267,11 @@ def refuse_absent(n_absent: int, /, *, variable: str, target: str) -> None:
     if n_absent:
         raise WriterError(
             f"variable '{variable}' has {counted(n_absent, 'ABSENT chunk')}, which {target} cannot distinguish from "
-            "chunks that were never written. Restore their sources; or leave the variable out; or write a vstack; or "
-            "pass absent='fill', so that they read as the fill value",
+            "chunks that were never written",
+            Remedy("restore their sources"),
+            Remedy("leave the variable out"),
+            Remedy("write a vstack"),
+            Remedy("pass {}, so that they read as the fill value", absent="fill"),
             variable=variable,
             feature="ABSENT chunks",
         )
