@@ -15,7 +15,17 @@ from numpy.typing import NDArray
 from virtualstack.codecs.pipeline import CodecError
 from virtualstack.errors import StorageError, UnsupportedFeatureError, WriterError
 from virtualstack.location import Access, Location, is_remote
-from virtualstack.manifests import ABSENT, EMPTY, FIRST, INLINE, ChunkGrid, ChunkManifest, ManifestArray, PlainArray
+from virtualstack.manifests import (
+    ABSENT,
+    EMPTY,
+    FIRST,
+    INLINE,
+    ChunkEncoding,
+    ChunkGrid,
+    ChunkManifest,
+    ManifestArray,
+    PlainArray,
+)
 from virtualstack.reading import OnAbsent, read_array
 from virtualstack.storage import Bytes, Source, Storage, WatchfulSource
 from virtualstack.zarr.documents import array_document, codec_documents, encode_chunk, why_refused
@@ -355,7 +365,7 @@ def present(array: ManifestArray, client: Client, /, *, path: str) -> ZarrArray:
         raise UnsupportedFeatureError(reason, variable=path, feature=str(array.dtype))
     plain = PlainArray.of_tables(array)
     made = None
-    if plain is not None and plain.encoding is not None and (not client.needs_all or can_encode(plain.encoding)):
+    if plain is not None and plain.encoding is not None and _has_all(client, array, plain.encoding):
         made = _documents(array, path, plain.chunks, plain, client)
     if plain is not None and made is not None:
         uniform = UniformArray(array, ChunkGrid.regular(array.shape, plain.chunks), plain.chunks)
@@ -372,6 +382,13 @@ def present(array: ManifestArray, client: Client, /, *, path: str) -> ZarrArray:
         plain=plain,
         writes_fill=made[1],
     )
+
+
+def _has_all(client: Client, array: ManifestArray, encoding: ChunkEncoding) -> bool:
+    """Return whether the client gets every chunk that it needs: none is to be made, or those can be encoded."""
+    if not client.needs_all or can_encode(encoding):
+        return True
+    return isinstance(array.manifest, ChunkManifest) and isinstance(PlainArray.from_array(array), PlainArray)
 
 
 def _documents(
