@@ -140,15 +140,10 @@ def _is_measurable(labels: Labels) -> bool:
 
 def _measured(rows: Sequence[Labels]) -> tuple[NDArray[Any], _Unit | None]:
     """Return labels of one kind and length as rows of numbers, and the unit of dates; integers stay exact."""
-    if isinstance(rows[0], xr.CFTimeIndex):
-        return np.stack([since_1970(x).values.view(np.int64) for x in rows]), "us"
-    kinds = {x.dtype.kind for x in rows}
-    if kinds & {"m", "M"}:
-        unit = next(unit for unit in _UNITS if all(_fits(x, unit) for x in rows))
-        return np.stack([cast(Any, x).as_unit(unit).values.view(np.int64) for x in rows]), unit
-    if "f" in kinds:
-        return np.stack([x.values.astype(np.float64) for x in rows]), None
-    return np.stack([x.values if len(kinds) == 1 else x.values.astype(object) for x in rows]), None
+    whole = in_a_row(rows)
+    unit: _Unit | None = "us" if whole.dtype.kind == "O" and is_dates(whole) else getattr(whole, "unit", None)
+    values = np.asarray(numbers_of(whole)).reshape(len(rows), -1)
+    return values.astype(np.float64) if values.dtype.kind == "f" else values, unit
 
 
 def since_1970(labels: Labels) -> pd.TimedeltaIndex:
@@ -166,9 +161,13 @@ def usable(labels: Labels, /) -> Labels:
 
 
 def in_a_row(parts: Sequence[Labels], /) -> Labels:
-    """Return the labels of all files; integers of two dtypes stay exact as objects."""
-    if {x.dtype.kind for x in parts} == {"i", "u"}:
+    """Return the labels of all files: integers of two dtypes as objects, dates in the finest unit that has them all."""
+    kinds = {x.dtype.kind for x in parts}
+    if kinds == {"i", "u"}:
         parts = [x.astype(object) for x in parts]
+    elif kinds <= {"m", "M"} and len({x.dtype for x in parts}) > 1:
+        unit = next(unit for unit in _UNITS if all(_fits(x, unit) for x in parts))
+        parts = [cast(Any, x).as_unit(unit) for x in parts]
     return parts[0].append(list(parts[1:]))
 
 
