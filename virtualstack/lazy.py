@@ -140,25 +140,7 @@ def lazy_variable(
     absent: Literal["fill", "raise"] = "fill",
     task_bytes: int | str = "64 MiB",
 ) -> xr.Variable:
-    """Return a variable with lazily indexed raw values; no values are read.
-
-    Parameters
-    ----------
-    array
-        The virtual array. The variable has its attributes, and the attributes in ``cf``, which change values.
-    storage, absent
-        Access to the sources and treatment of ABSENT chunks, as in `LazyArray`.
-    task_bytes
-        Decoded bytes to which ``preferred_chunks`` merges stored chunks.
-
-    Returns
-    -------
-    xarray.Variable
-        Variable whose encoding has ``dtype`` (the stored dtype and the packing, if values are unpacked),
-        ``fill_value``, ``source`` (if there is one URL), ``preferred_chunks``, and ``chunks`` if all chunks are equal.
-        If the array comes from one file, its encoding also has what ``to_netcdf`` needs to store it in the same way:
-        ``chunksizes``, ``contiguous`` and, if every netCDF library has its filters, the filters.
-    """
+    """Return a variable with lazily indexed raw values; no values are read."""
     lazy = LazyArray(array, storage, absent=absent)
     dims = array.dimension_names or tuple(f"dim_{i}" for i in range(array.ndim))
     return xr.Variable(

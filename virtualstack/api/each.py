@@ -86,15 +86,6 @@ def open_all[T: (xr.Dataset, xr.DataTree)](
 
     The sources are opened as one where they are parts of one index and their reader assembles such parts. Datasets and
     trees that are already open keep their positions.
-
-    Raises
-    ------
-    SourceNotFoundError
-        The list of sources is empty.
-    TypeError
-        All items are already open, and some options are about opening files.
-    ReaderError, StorageError
-        A source cannot be opened and ``on_error`` is "raise", or no source can be opened.
     """
     handles: list[Handle] = []
     nested = _expanded(urls, kind, opening.storage, handles)

@@ -50,15 +50,7 @@ _keys = itertools.count()
 
 
 class ChildDiedError(Exception):
-    """A call killed the child, or did not end; the message is half a sentence, and its subject is a library.
-
-    Parameters
-    ----------
-    reason
-        Reason, such as ``"crashed (SIGSEGV)"``.
-    is_doubtful
-        If true, the child had done other work before, which may be the cause of its death.
-    """
+    """A call killed the child, or did not end; the message is half a sentence, and its subject is a library."""
 
     def __init__(self, reason: str, *, is_doubtful: bool = False) -> None:
         super().__init__(reason)
@@ -67,22 +59,6 @@ class ChildDiedError(Exception):
 
 def run_in_child(function: str, /, *arguments: Any, seconds: float = _MAX_SECONDS) -> Any:
     """Call a function in a child process.
-
-    Parameters
-    ----------
-    function
-        Module and name of the function. The module is imported in the child, so it should import little.
-    *arguments
-        Arguments of the function; these, its result and its error are pickled.
-    seconds
-        Seconds of computing that the call may take. Windows has no limit.
-
-    Raises
-    ------
-    ChildDiedError
-        The call killed the child, or took longer.
-    ReaderError
-        A child process could not be started.
 
     Examples
     --------
@@ -115,19 +91,6 @@ class InChild:
     Only one thread at a time uses the object. If the child has ended, the object is made again in another child, so its
     methods must not depend on each other.
 
-    Parameters
-    ----------
-    function
-        Module and name of the function that makes the object, as for `run_in_child`.
-    *arguments
-        Arguments of the function, after the file if it takes one.
-    size
-        Size in bytes of a file that the function gets; ``None`` if it gets no file.
-    read
-        Function that returns bytes of the file by offset and length. If it raises an error, the call ends.
-    seconds
-        Seconds of computing that one call may take.
-
     Examples
     --------
     >>> from contextlib import closing
@@ -152,13 +115,7 @@ class InChild:
         self._child: _Child | None = None
 
     def call(self, method: str, /, *arguments: Any) -> Any:
-        """Call a method.
-
-        Raises
-        ------
-        ChildDiedError, ReaderError
-            The call killed the child, or took longer than allowed.
-        """
+        """Call a method."""
         try:
             return self._call(method, arguments)
         except ChildDiedError as error:
@@ -192,26 +149,7 @@ class InChild:
 
 
 class _Child:
-    """A child process.
-
-    Parameters
-    ----------
-    pool
-        Pool of the child.
-
-    Attributes
-    ----------
-    thread
-        Thread that uses the child now.
-    n_users
-        Number of objects that live in it, and of running calls.
-    n_uses
-        Number of objects that have lived in it, and of calls.
-    keys
-        Keys of the objects that live in it.
-    does_work
-        If true, the child counts towards the limit of working children.
-    """
+    """A child process."""
 
     def __init__(self, pool: _Pool) -> None:
         self.pool = pool
@@ -352,13 +290,7 @@ class _Pool:
         self._here = threading.local()
 
     def take(self, *, is_new: bool = False) -> _Child:
-        """Return the child of this thread; the thread keeps it until all its users have given it back.
-
-        Parameters
-        ----------
-        is_new
-            If true, the child must not have done any work before.
-        """
+        """Return the child of this thread; the thread keeps it until all its users have given it back."""
         child: _Child | None = getattr(self._here, "child", None)
         thread = threading.get_ident()
         with self._lock:

@@ -29,24 +29,7 @@ _requests, _answers = 0, 1
 
 
 def send(descriptor: int, message: object, /, *, seconds: float = 0) -> None:
-    """Write a message to a pipe.
-
-    Parameters
-    ----------
-    descriptor
-        File descriptor of the pipe.
-    message
-        Object to pickle.
-    seconds
-        Limit of each wait for the other side, if the pipe does not block.
-
-    Raises
-    ------
-    BrokenPipeError
-        The other side no longer reads the pipe.
-    TimeoutError
-        The other side reads nothing.
-    """
+    """Write a message to a pipe."""
     data = pickle.dumps(message, pickle.HIGHEST_PROTOCOL)
     for part in (len(data).to_bytes(_LENGTH_BYTES, "little"), data):
         view = memoryview(part)
@@ -58,22 +41,7 @@ def send(descriptor: int, message: object, /, *, seconds: float = 0) -> None:
 
 
 def receive(descriptor: int, /, *, seconds: float = 0) -> Any:
-    """Read a message from a pipe.
-
-    Parameters
-    ----------
-    descriptor
-        File descriptor of the pipe.
-    seconds
-        Limit of each wait for the other side, if the pipe does not block.
-
-    Raises
-    ------
-    EOFError
-        The other side has ended.
-    TimeoutError
-        The other side writes nothing.
-    """
+    """Read a message from a pipe."""
     length = int.from_bytes(_read(descriptor, _LENGTH_BYTES, seconds), "little")
     return pickle.loads(_read(descriptor, length, seconds))
 
@@ -160,13 +128,7 @@ def _picklable(error: BaseException) -> BaseException:
 
 
 class _ParentsFile(io.RawIOBase):
-    """A seekable file whose bytes the parent has; each read requests them from the parent.
-
-    Parameters
-    ----------
-    size
-        Bytes of the file.
-    """
+    """A seekable file whose bytes the parent has; each read requests them from the parent."""
 
     def __init__(self, size: int, /) -> None:
         super().__init__()

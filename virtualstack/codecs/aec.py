@@ -14,13 +14,7 @@ _MAX_LINE_BLOCKS = 128
 
 
 def check_aec(options: Mapping[str, Any], /) -> None:
-    """Check settings of libaec: with settings that libaec refuses, imagecodecs frees memory that it does not own.
-
-    Raises
-    ------
-    ValueError
-        libaec does not support these settings.
-    """
+    """Check settings of libaec: with settings that libaec refuses, imagecodecs frees memory that it does not own."""
     names = ("bitspersample", "flags", "blocksize", "rsi")
     bits, flags, block, interval = (options.get(name) for name in names)
     is_known = (
@@ -52,13 +46,7 @@ def sample_bytes(bits: int, /) -> int:
 
 
 def szip_settings(options: Mapping[str, Any], /) -> dict[str, int]:
-    """Check the settings of szip.
-
-    Raises
-    ------
-    ValueError, LookupError, TypeError
-        szlib.h and libaec do not support these settings, or a setting is missing.
-    """
+    """Check the settings of szip."""
     names = "options_mask", "pixels_per_block", "bits_per_pixel", "pixels_per_scanline"
     settings = {name: int(options[name]) for name in names}
     mask, block, bits, line = settings.values()

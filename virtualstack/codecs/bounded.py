@@ -256,15 +256,7 @@ def _foreign_decoder(codec: Codec) -> BytesDecoder | None:
 
 @lru_cache(maxsize=1024)
 def bounded_decoder(codec: Codec, /) -> BytesDecoder | None:
-    """Return the decoder of a codec that is known here, or ``None``.
-
-    Raises
-    ------
-    UnsupportedFeatureError
-        The codec does not support this configuration.
-    MissingDependencyError
-        The codec needs a package that is not installed.
-    """
+    """Return the decoder of a codec that is known here, or ``None``."""
     factory = _FACTORIES.get(codec.name)
     filter_ = _registered_filter(codec) if factory is None else None
     try:

@@ -48,11 +48,6 @@ def cast_dtypes(codec: Codec, /) -> tuple[np.dtype[Any], np.dtype[Any]] | None:
 def cast_numbers(numbers: NDArray[Any], dtype: np.dtype[Any], /) -> NDArray[Any]:
     """Cast as numpy does if that is defined: integers wrap, fractions are cut off, too large floats are infinite.
 
-    Raises
-    ------
-    UnfitNumberError
-        A float does not fit into the integer dtype: it is NaN, infinite or out of range. The result in C is undefined.
-
     >>> cast_numbers(np.array([1.9, -1.9]), np.dtype("i2"))
     array([ 1, -1], dtype=int16)
     """

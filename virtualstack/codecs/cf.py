@@ -38,11 +38,6 @@ def attributes_to_json(attributes: Mapping[str, Any], /) -> dict[str, Any]:
 
     >>> attributes_to_json({"units": "K", "_FillValue": np.int16(-1), "missing_value": np.array([1.5, np.nan], "f4")})
     {'units': 'K', '_FillValue': {'int16': -1}, 'missing_value': {'float32': [1.5, 'NaN']}}
-
-    Raises
-    ------
-    ValueError
-        A value is neither text, nor a number, nor an array of numbers.
     """
     return {name: _to_json(name, value) for name, value in attributes.items()}
 
@@ -72,11 +67,6 @@ def attributes_from_json(data: Mapping[str, Any], /) -> dict[str, Any]:
 
     >>> attributes_from_json({"units": "K", "_FillValue": {"int16": -1}})
     {'units': 'K', '_FillValue': np.int16(-1)}
-
-    Raises
-    ------
-    ValueError
-        The data is damaged.
     """
     return {name: _from_json(name, value) for name, value in data.items()}
 
@@ -116,25 +106,13 @@ NAT = np.iinfo(np.int64).min
 
 
 def cf_codec(stored: np.dtype[Any], attributes: Mapping[str, Any], /) -> Codec:
-    """Return the metadata of the codec that unpacks numbers of a dtype, byte order included, by some attributes.
-
-    Raises
-    ------
-    ValueError
-        An attribute is neither text, nor a number, nor an array of numbers.
-    """
+    """Return the metadata of the codec that unpacks numbers of a dtype, byte order included, by some attributes."""
     return Codec.from_config(CF, data_type=stored.str, attributes=attributes_to_json(attributes))
 
 
 @lru_cache(maxsize=4096)
 def parse_packing(codec: Codec, /) -> Packing:
-    """Read the metadata of the codec.
-
-    Raises
-    ------
-    ManifestError
-        The metadata is damaged, or the attributes do not lead to values of a fixed dtype.
-    """
+    """Read the metadata of the codec."""
     options = codec.options()
     stored, attributes = options.get("data_type"), options.get("attributes")
     if not isinstance(stored, str) or not isinstance(attributes, dict) or len(options) > 2:
@@ -192,13 +170,7 @@ class Packing:
 
     @classmethod
     def from_attributes(cls, stored: np.dtype[Any], attributes: Mapping[str, Any], /) -> Packing:
-        """Find the steps by the rules of xarray (2026.9, ``coding/variables.py`` and ``coding/times.py``).
-
-        Raises
-        ------
-        ValueError
-            The attributes do not lead to values of a fixed dtype; xarray decodes them to objects, or not at all.
-        """
+        """Find the steps by the rules of xarray (2026.9, ``coding/variables.py`` and ``coding/times.py``)."""
         if stored.kind not in "iuf" or stored.itemsize > 8:
             raise ValueError(f"values of dtype '{stored}' are not packed numbers")
         native = stored.newbyteorder("=")
@@ -248,13 +220,7 @@ class Packing:
         return self.dtype == self.stored.newbyteorder("=") and self.masked is None and self.scaled is None
 
     def __call__(self, values: NDArray[Any], /) -> NDArray[Any]:
-        """Decode values of any shape and byte order into a new array.
-
-        Raises
-        ------
-        ValueError
-            A date or duration does not fit into the dtype.
-        """
+        """Decode values of any shape and byte order into a new array."""
         with np.errstate(all="ignore"):
             out = self.numbers(values)
             if self.dtype.kind == "M":

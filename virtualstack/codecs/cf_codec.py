@@ -19,13 +19,7 @@ __all__ = ["CFCodec"]
 
 @dataclass(frozen=True)
 class CFCodec(ArrayArrayCodec):
-    """Decodes packed numbers by CF attributes; it does not encode.
-
-    Parameters
-    ----------
-    configuration
-        Configuration as canonical JSON text (see :class:`~virtualstack.codecs.codec.Codec`).
-    """
+    """Decodes packed numbers by CF attributes; it does not encode."""
 
     is_fixed_size = True
 
@@ -41,13 +35,7 @@ class CFCodec(ArrayArrayCodec):
         return Codec(CF, self.configuration).to_json()
 
     def resolve_metadata(self, chunk_spec: ArraySpec) -> ArraySpec:
-        """Return the specification of the array before decoding.
-
-        Raises
-        ------
-        ValueError
-            The dtype of the array is not the dtype of decoded values.
-        """
+        """Return the specification of the array before decoding."""
         packing = parse_packing(Codec(CF, self.configuration))
         dtype = chunk_spec.dtype.to_native_dtype()
         if dtype.newbyteorder("=") != packing.dtype:

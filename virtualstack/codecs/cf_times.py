@@ -88,11 +88,6 @@ def datetime_scale(units: str, calendar: str | None, /) -> tuple[int, int] | Non
 
     The result is ``None`` if xarray uses cftime for every date. This is the case if the reference date is before 1678,
     is before the reform of the calendar, or is not written as in ISO 8601.
-
-    Raises
-    ------
-    ValueError
-        The units cannot be read.
     """
     try:
         with quiet():
@@ -128,14 +123,7 @@ def same_dates(left: tuple[str, str | None], right: tuple[str, str | None], /) -
 
 
 def decode_datetimes(numbers: NDArray[Any], units: str, calendar: str | None, /) -> NDArray[Any]:
-    """Return dates as ``datetime64[ns]``; NaN, and the least integer of 64 bits, are NaT.
-
-    Raises
-    ------
-    UnfitTimeError
-        A date is outside of 1677-09-21 to 2262-04-11; or a date is missing and xarray uses cftime; or xarray would
-        round the date in a way that depends on the values that it reads with it.
-    """
+    """Return dates as ``datetime64[ns]``; NaN, and the least integer of 64 bits, are NaT."""
     line = datetime_scale(units, calendar)
     is_float = numbers.dtype.kind == "f"
     if numbers.dtype.kind != "u":
@@ -186,13 +174,6 @@ def timedelta_dtype(units: str, attribute: str, numbers: np.dtype[Any], /) -> np
 
     >>> timedelta_dtype("days", "timedelta64[s]", np.dtype(np.int32))
     dtype('<m8[s]')
-
-    Raises
-    ------
-    ValueError
-        The attribute does not name a dtype of durations that xarray supports, the numbers are not integers, or the
-        dtype is coarser than the units. In the last two cases, xarray rounds or chooses a dtype depending on the
-        values.
     """
     try:
         resolution, count = np.datetime_data(np.dtype(attribute))
@@ -207,13 +188,7 @@ def timedelta_dtype(units: str, attribute: str, numbers: np.dtype[Any], /) -> np
 
 
 def decode_timedeltas(numbers: NDArray[Any], units: str, dtype: np.dtype[Any], /) -> NDArray[Any]:
-    """Return durations of a dtype of :func:`timedelta_dtype`; the least integer of 64 bits is NaT.
-
-    Raises
-    ------
-    UnfitTimeError
-        A duration is too long for the dtype.
-    """
+    """Return durations of a dtype of :func:`timedelta_dtype`; the least integer of 64 bits is NaT."""
     resolution: Any = np.datetime_data(dtype)[0]
     try:
         with quiet():

@@ -69,13 +69,7 @@ class Codec:
 
     @classmethod
     def from_json(cls, data: str | Mapping[str, Any], /) -> Codec:
-        """Read one element of ``codecs`` in zarr v3 array metadata.
-
-        Raises
-        ------
-        ManifestError
-            The data is neither a name nor an object with a name.
-        """
+        """Read one element of ``codecs`` in zarr v3 array metadata."""
         if isinstance(data, str):
             return cls(data)
         if not isinstance(data, Mapping) or not isinstance(data.get("name"), str):
@@ -98,13 +92,7 @@ type BytesLike = bytes | memoryview | NDArray[np.uint8]
 
 
 class CodecError(ValueError):
-    """Stored bytes do not decode; the caller knows of which chunk.
-
-    Attributes
-    ----------
-    remedy
-        What to do about the error if the bytes are not damaged; else ``None``.
-    """
+    """Stored bytes do not decode; the caller knows of which chunk."""
 
     remedy: str | None = None
 
@@ -127,13 +115,7 @@ def raw_bytes(data: Any, /) -> NDArray[np.uint8]:
 
 
 def check_size(what: str, found: int, size: int | None, limit: int, /) -> None:
-    """Compare the decoded size that stored bytes claim with the expected size.
-
-    Raises
-    ------
-    CodecError
-        The decoded size is more than ``limit`` bytes, or differs from the known ``size``.
-    """
+    """Compare the decoded size that stored bytes claim with the expected size."""
     if found > limit:
         raise CodecError(f"{what} says that it holds {found} bytes; {limit} are expected at most")
     if size is not None and found != size:
@@ -144,13 +126,7 @@ _LAST_CHARACTER = 0x10FFFF
 
 
 def check_text(values: NDArray[Any], /) -> NDArray[Any]:
-    """Return values viewed in stored bytes after a check of their text: numpy crashes on numbers beyond Unicode.
-
-    Raises
-    ------
-    CodecError
-        A number in text of a fixed length is not a Unicode character.
-    """
+    """Return values viewed in stored bytes after a check of their text: numpy crashes on numbers beyond Unicode."""
     dtype = values.dtype
     if dtype.names:
         for name in dtype.names:

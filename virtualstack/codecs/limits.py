@@ -49,13 +49,7 @@ _MARKERS_WITHOUT_LENGTH = frozenset({0x01, *range(0xD0, 0xD9)})
 
 
 def image_size(name: str, data: bytes, /) -> tuple[int, int, int] | None:
-    """Read rows, columns and samples of an image; return ``None`` if the format is not examined here.
-
-    Raises
-    ------
-    CodecError
-        The bytes are not an image of this format.
-    """
+    """Read rows, columns and samples of an image; return ``None`` if the format is not examined here."""
     match name:
         case "jpeg":
             return _jpeg(data)
@@ -122,13 +116,7 @@ def _webp(data: bytes) -> tuple[int, int, int]:
 
 
 def lerc_size(head: bytes, /) -> tuple[int, int, int]:
-    """Read rows, columns and interleaved samples of the first band of a LERC frame.
-
-    Raises
-    ------
-    CodecError
-        The bytes are not a LERC frame.
-    """
+    """Read rows, columns and interleaved samples of the first band of a LERC frame."""
     depth = 1
     if head.startswith(b"Lerc2 ") and len(head) >= 26:
         (version,) = unpack_from("<i", head, 6)
@@ -176,29 +164,7 @@ _UNBOUNDED = frozenset({"json2", "msgpack2", "vlen-array", "zfpy"})
 def bounded_plugin(
     name: str, decoder: Any, options: Mapping[str, Any], dtype: np.dtype[Any], shape: tuple[int, ...], /
 ) -> Any:
-    """Make a decoder that uses at most a few times the memory of the expected values.
-
-    Parameters
-    ----------
-    name
-        Name of the codec in the registry of numcodecs.
-    decoder
-        Decoder of the codec in the registry of numcodecs.
-    options
-        Its configuration.
-    dtype, shape
-        Dtype and shape of the array that the codecs encode.
-
-    Returns
-    -------
-    BytesDecoder
-        The package raised an error of any kind.
-
-    Raises
-    ------
-    UnsupportedFeatureError
-        Nothing bounds the size of the codec's output.
-    """
+    """Make a decoder that uses at most a few times the memory of the expected values."""
     if name in _UNSOUND:
         raise UnsupportedFeatureError(
             f"codec 'numcodecs.{name}' is not decoded: {_UNSOUND[name]} if its bytes are damaged. Write the data "
@@ -231,13 +197,7 @@ def bounded_plugin(
 
 
 def check_bounded(name: str, /) -> None:
-    """Raise an error for a codec of numcodecs whose output is not bounded.
-
-    Raises
-    ------
-    UnsupportedFeatureError
-        The output of the codec is not bounded.
-    """
+    """Raise an error for a codec of numcodecs whose output is not bounded."""
     if name in _UNBOUNDED:
         raise _unbounded(name)
 
@@ -298,22 +258,7 @@ def _of_shape(decoder: Any, shape: tuple[int, ...]) -> BytesDecoder:
 
 
 def decode_in_child(decoder: Callable[[bytes], Any], data: bytes, most: int, /) -> NDArray[Any]:
-    """Decode an image in a child process, which limits memory and time, and may crash.
-
-    Parameters
-    ----------
-    decoder
-        Function that decodes an image; it is pickled.
-    data
-        The image.
-    most
-        Largest number of bytes of decoded samples.
-
-    Raises
-    ------
-    CodecError
-        The image has more samples, or its decoder crashes, or takes too much memory or time.
-    """
+    """Decode an image in a child process, which limits memory and time, and may crash."""
     try:
         found: NDArray[Any] = run_in_child("virtualstack.codecs.images:decode", decoder, data, most)
     except ChildDiedError as error:
@@ -358,13 +303,7 @@ def _binary_table(options: Mapping[str, Any]) -> _Check:
 
 
 def pcodec(dtype: np.dtype[Any], shape: tuple[int, ...], /) -> Callable[[Any], np.ndarray[Any, Any]]:
-    """Make a decoder of numcodecs' ``pcodec`` that decodes into memory that virtualstack provides.
-
-    Raises
-    ------
-    UnsupportedFeatureError
-        The package is not installed.
-    """
+    """Make a decoder of numcodecs' ``pcodec`` that decodes into memory that virtualstack provides."""
     try:
         standalone = importlib.import_module("pcodec.standalone")
     except ImportError as error:

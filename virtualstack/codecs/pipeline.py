@@ -65,30 +65,6 @@ def decode(
 ) -> NDArray[Any]:
     r"""Decode one chunk.
 
-    Parameters
-    ----------
-    raw
-        The stored bytes.
-    codecs
-        Codecs in encoding order. Zarr's plain ``bytes`` codec is implied if no codec turns an array into bytes.
-    dtype
-        Dtype of the decoded chunk, byte order included.
-    shape
-        Shape of the decoded chunk, in elements.
-
-    Returns
-    -------
-    numpy.ndarray
-        C-contiguous array of ``shape`` and ``dtype``, in the stored byte order. The array is read-only if it is a view
-        of ``raw``.
-
-    Raises
-    ------
-    CodecError
-        The bytes cannot be decoded, or do not have the size of ``shape`` and ``dtype``.
-    UnsupportedFeatureError, MissingDependencyError
-        A codec is not installed.
-
     Examples
     --------
     >>> decode(b"\x00\x01\x00\x02", (), np.dtype(">i2"), (2,))
@@ -101,11 +77,6 @@ def n_array_codecs(codecs: tuple[Codec, ...], dtype: np.dtype[Any], shape: tuple
     """Return the number of leading array-to-array codecs, and whether the next codec turns an array into bytes.
 
     If it does not, zarr's plain ``bytes`` codec is implied.
-
-    Raises
-    ------
-    UnsupportedFeatureError, MissingDependencyError
-        A codec is not installed.
     """
     chain = make_decoder(codecs, dtype, shape)
     return len(chain.of_arrays), len(chain.of_arrays) + len(chain.to_bytes) < len(codecs)
@@ -113,30 +84,14 @@ def n_array_codecs(codecs: tuple[Codec, ...], dtype: np.dtype[Any], shape: tuple
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Elementwise:
-    """The leading codecs that turn each stored number into one value, and the codecs after them.
-
-    Parameters
-    ----------
-    steps
-        Functions in decoding order.
-    stored
-        Dtype of the stored numbers, byte order included.
-    codecs
-        Codecs that turn the stored numbers into bytes.
-    """
+    """The leading codecs that turn each stored number into one value, and the codecs after them."""
 
     steps: tuple[Callable[[NDArray[Any]], NDArray[Any]], ...]
     stored: np.dtype[Any]
     codecs: tuple[Codec, ...]
 
     def __call__(self, numbers: NDArray[Any], /) -> NDArray[Any]:
-        """Decode stored numbers of any shape.
-
-        Raises
-        ------
-        CodecError
-            A number does not fit into the dtype of values.
-        """
+        """Decode stored numbers of any shape."""
         for step in self.steps:
             numbers = step(numbers)
         return numbers
@@ -144,13 +99,7 @@ class Elementwise:
 
 @lru_cache(maxsize=4096)
 def split_elementwise(codecs: tuple[Codec, ...], dtype: np.dtype[Any], /) -> Elementwise:
-    """Separate the leading codecs that cast or unpack each value from all others.
-
-    Raises
-    ------
-    UnsupportedFeatureError
-        The numbers cannot be unpacked in this way.
-    """
+    """Separate the leading codecs that cast or unpack each value from all others."""
     n = next((i for i, codec in enumerate(codecs) if not _is_elementwise(codec)), len(codecs))
     if not n:
         return Elementwise((), dtype, codecs)
@@ -166,11 +115,6 @@ def stored_dtype(codecs: tuple[Codec, ...], dtype: np.dtype[Any], shape: tuple[i
     """Return the dtype, byte order included, that values have before they become bytes.
 
     This is the dtype of the decoded chunk, unless codecs cast or unpack.
-
-    Raises
-    ------
-    UnsupportedFeatureError, MissingDependencyError
-        A codec is not installed.
     """
     return make_decoder(codecs, dtype, shape).stored
 
@@ -217,13 +161,7 @@ def _contiguous(array: NDArray[Any], shape: tuple[int, ...]) -> NDArray[Any]:
 
 @lru_cache(maxsize=4096)
 def make_decoder(codecs: tuple[Codec, ...], dtype: np.dtype[Any], shape: tuple[int, ...], /) -> Decoder:
-    """Make a chain of the decoders of all codecs, each with the size that its output must have.
-
-    Raises
-    ------
-    UnsupportedFeatureError, MissingDependencyError
-        A codec is not installed.
-    """
+    """Make a chain of the decoders of all codecs, each with the size that its output must have."""
     spec = Spec(dtype, shape)
     of_arrays: list[Callable[[Any], Any]] = []
     to_bytes: list[Callable[[Any], Any]] = []

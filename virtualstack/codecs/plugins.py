@@ -89,13 +89,7 @@ class Plugin(numcodecs.abc.Codec):  # type: ignore[misc]
         return {"id": self.codec_id, **self.codec.options()}
 
     def encode(self, buf: Any) -> Any:
-        """Refuse.
-
-        Raises
-        ------
-        NotImplementedError
-            Always.
-        """
+        """Refuse."""
         raise NotImplementedError(f"'{self.codec_id}' only decodes")
 
     def decode(self, buf: Any, out: Any = None) -> Any:

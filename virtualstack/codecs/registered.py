@@ -41,22 +41,7 @@ _MAX_NUMBER_BYTES = 32  # bytes of a number: complex long doubles
 
 
 def registered_step(codec: Codec, spec: Spec, /) -> Step:
-    """Find a codec in the registries.
-
-    Parameters
-    ----------
-    codec
-        Its metadata.
-    spec
-        Dtype and shape of the array that the codec encoded.
-
-    Raises
-    ------
-    MissingDependencyError
-        The codec needs an optional dependency of virtualstack that is not installed.
-    UnsupportedFeatureError
-        No registry knows the codec, or the codec does not support such an array.
-    """
+    """Find a codec in the registries."""
     if codec.name in _UNSAFE:
         raise UnsupportedFeatureError(
             f"codec '{codec.name}' runs code that is in the data, so it is never decoded", feature=codec.name
@@ -75,13 +60,7 @@ def registered_step(codec: Codec, spec: Spec, /) -> Step:
 
 
 def _check_dtypes(codec: Codec, spec: Spec) -> None:
-    """Check that a codec does not decode to Python objects, or to much longer values than expected.
-
-    Raises
-    ------
-    UnsupportedFeatureError
-        The codec does.
-    """
+    """Check that a codec does not decode to Python objects, or to much longer values than expected."""
     options = codec.options()
     for name in _DTYPES:
         try:
@@ -129,13 +108,7 @@ def _is_registered(name: str) -> bool:
 
 
 def numcodecs_step(codec: Codec, spec: Spec, /) -> Step:
-    """Make a step of a numcodecs codec that zarr has no class for; it decodes bytes to a buffer.
-
-    Raises
-    ------
-    MissingDependencyError, UnsupportedFeatureError
-        The codec is not installed, does not support its configuration, or has no bound on its output.
-    """
+    """Make a step of a numcodecs codec that zarr has no class for; it decodes bytes to a buffer."""
     name = codec.name.removeprefix("numcodecs.")
     if not _is_registered(name):
         raise _unknown(codec)

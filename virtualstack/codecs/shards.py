@@ -45,15 +45,7 @@ type _DecoderOf = Callable[[tuple[Codec, ...], np.dtype[Any], tuple[int, ...]], 
 
 
 def with_fill(codecs: tuple[Codec, ...], fills: Iterable[bytes], /) -> tuple[Codec, ...]:
-    """Write the fill value of the array into the codecs that decode shards, if there is exactly one fill value.
-
-    Parameters
-    ----------
-    codecs
-        Codecs of the encoding.
-    fills
-        Bytes of the fill values that chunks of the array may have, in native byte order.
-    """
+    """Write the fill value of the array into the codecs that decode shards, if there is exactly one fill value."""
     names = [codec.name for codec in codecs]
     if SHARDS not in names or len(distinct := set(fills)) != 1:
         return codecs
@@ -66,22 +58,7 @@ def with_fill(codecs: tuple[Codec, ...], fills: Iterable[bytes], /) -> tuple[Cod
 def shard_decoder(
     codec: Codec, dtype: np.dtype[Any], shape: tuple[int, ...], make_decoder: _DecoderOf, /
 ) -> Callable[[Any], NDArray[Any]]:
-    """Make the decoder of shards; chunks that a shard does not have can be read if `with_fill` added the fill value.
-
-    Parameters
-    ----------
-    codec
-        Metadata of the codec.
-    dtype, shape
-        Dtype and shape of a shard.
-    make_decoder
-        Function that makes the decoders of the inner chunks and of the shard index.
-
-    Raises
-    ------
-    UnsupportedFeatureError
-        The configuration is not valid.
-    """
+    """Make the decoder of shards; chunks that a shard does not have can be read if `with_fill` added the fill value."""
     options = codec.options()
     try:
         inner = tuple(options["chunk_shape"])

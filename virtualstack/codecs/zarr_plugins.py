@@ -37,13 +37,7 @@ class _ZarrCodec:
         return self.codec.to_json()
 
     def compute_encoded_size(self, input_byte_length: int, _chunk_spec: ArraySpec) -> int:
-        """Refuse: the size depends on the values.
-
-        Raises
-        ------
-        NotImplementedError
-            Always.
-        """
+        """Refuse: the size depends on the values."""
         raise NotImplementedError
 
     def _decode_sync(self, chunk: Any, spec: ArraySpec) -> Any:

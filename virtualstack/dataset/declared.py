@@ -42,11 +42,6 @@ def declared_dataset(dataset: xr.Dataset, /) -> xr.Dataset:
     """Return a dataset whose arrays are packed as the attributes and encoding of its variables define.
 
     Without edits, the dataset itself is returned. No bytes are read.
-
-    Raises
-    ------
-    WriterError
-        The meaning of an edit is not known.
     """
     edits: dict[str, dict[str, Any]] = {}
     for name, variable in dataset.variables.items():
@@ -67,22 +62,7 @@ def with_edits(
     packings: Mapping[str, Mapping[str, Any]] = MappingProxyType({}),
     /,
 ) -> xr.Dataset:
-    """Return a dataset with virtual variables whose numbers are packed in another way.
-
-    Parameters
-    ----------
-    dataset
-        The dataset, which is not changed.
-    edits
-        Attributes and their new values, by the name of a variable; ``None`` removes an attribute.
-    packings
-        The same for variables whose chunks unpack their numbers themselves, as with ``unpack=True``.
-
-    Raises
-    ------
-    WriterError
-        An edit cannot be made.
-    """
+    """Return a dataset with virtual variables whose numbers are packed in another way."""
     changed = dataset.copy()
     for name, its in edits.items():
         variable = changed.variables[name]

@@ -108,20 +108,7 @@ def get_version(dataset: xr.Dataset, /) -> tuple[int, float] | None:
 def text_array(
     array: ManifestArray, storage: Storage, /, *, url: str | None, limit: int
 ) -> tuple[ManifestArray, list[Refusal]]:
-    """Join the characters of an array to text; if chunks do not hold whole texts, read all values.
-
-    Returns
-    -------
-    tuple
-        The array of text, and a refusal of kind ``"inlined"`` if the values were read.
-
-    Raises
-    ------
-    UnsupportedFeatureError
-        The values must be read, and they have more bytes than ``limit``.
-    StorageError
-        The values cannot be read.
-    """
+    """Join the characters of an array to text; if chunks do not hold whole texts, read all values."""
     joined = join_characters(array)
     if joined is not None:
         return joined, []
@@ -207,34 +194,6 @@ def to_dataset(
 
     Characters become text here, as xarray decides it from all variables of the source. Later the dataset may have other
     variables and dimensions.
-
-    Parameters
-    ----------
-    group
-        The group; its child groups are ignored.
-    storage
-        Storage by which the sources are read.
-    loadable_variables
-        Names of the variables to load and decode; by default dimension coordinates and small coordinates.
-    decode_times
-        If true (default), loaded and unpacked times become dates.
-    unpack
-        If true, virtual variables are decoded as loaded ones are.
-    inline_limit
-        Largest size in bytes of a text variable whose values are read because its chunks do not hold whole texts.
-    skips
-        If true, a larger text variable is left out with a warning.
-
-    Raises
-    ------
-    KeyError
-        A loadable variable does not exist.
-    ReaderError
-        A loadable variable cannot be decoded, or the variables do not form one dataset.
-    UnsupportedFeatureError
-        Chunks of a variable do not hold whole texts, and the variable has more than ``inline_limit`` bytes.
-    StorageError
-        Values of a loadable variable or of such a text variable cannot be read.
     """
     if isinstance(loadable_variables, str):
         loadable_variables = [loadable_variables]

@@ -36,12 +36,6 @@ def to_group(dataset: xr.Dataset, /) -> ManifestGroup:
     """Make the group of a dataset: virtual arrays stay unchanged, loaded variables are encoded as INLINE chunks.
 
     Stored numbers become values by the attributes that the dataset has now.
-
-    Raises
-    ------
-    WriterError
-        The meaning of an edited attribute is not known, a loaded variable cannot be encoded, or a name is not a valid
-        text.
     """
     dataset = declared_dataset(dataset)
     with warnings.catch_warnings():
@@ -138,11 +132,6 @@ def all_virtual(name: str, variables: Sequence[xr.Variable], /) -> list[xr.Varia
     """Return variables of which none is loaded, unless all are: loaded ones become INLINE, encoded as the virtual ones.
 
     Which variables are loaded when a file is opened depends on their size, so it may differ from file to file.
-
-    Raises
-    ------
-    WriterError
-        A loaded variable cannot be encoded.
     """
     arrays = [virtual_array(variable) for variable in variables]
     like = next((x for x in arrays if x is not None), None)
@@ -187,11 +176,6 @@ def encoded_variable(name: str, variable: xr.Variable, /) -> xr.Variable:
     """Encode a loaded variable by its own encoding, or without packing if the encoding does not restore the values.
 
     The encoding of one file may not suit values that were joined to it: whole days cannot express hours.
-
-    Raises
-    ------
-    WriterError
-        The values cannot be decoded, or no encoding restores them.
     """
     encoding = {key: value for key, value in variable.encoding.items() if key in _CF_ENCODING}
     try:
@@ -281,24 +265,7 @@ _SETTABLE = tuple(key for key in CF_KEYS if key != "dtype")
 
 
 def set_encoding(dataset: xr.Dataset, encodings: Mapping[str, Mapping[str, Any]], /) -> xr.Dataset:
-    """Return a dataset whose stored numbers are decoded by other attributes; no bytes are read or written.
-
-    Parameters
-    ----------
-    dataset
-        The dataset, which is not changed.
-    encodings
-        Attributes and their new values, by the name of a variable; ``None`` removes an attribute.
-
-    Raises
-    ------
-    KeyError
-        A variable does not exist.
-    ValueError
-        An attribute does not define how stored numbers become values.
-    WriterError
-        An attribute cannot hold for all chunks, or the stored numbers of a loaded variable are not known.
-    """
+    """Return a dataset whose stored numbers are decoded by other attributes; no bytes are read or written."""
     dataset = declared_dataset(dataset)
     virtual: dict[str, Mapping[str, Any]] = {}
     packings: dict[str, Mapping[str, Any]] = {}

@@ -78,13 +78,7 @@ class Opening:
         allow: Allow = (),
         stale: Stale | None = None,
     ) -> Opening:
-        """Check the options of a user.
-
-        Raises
-        ------
-        TypeError, ValueError
-            An option has a wrong type, or an unknown value.
-        """
+        """Check the options of a user."""
         options = ReadOptions.from_options(
             group=group,
             is_tree=is_tree,
@@ -125,26 +119,12 @@ class Opening:
         )
 
     def tree(self, node: ManifestGroup, /) -> xr.DataTree:
-        """Make the tree of virtual datasets of a group and all groups below it; dimension coordinates are loaded.
-
-        Raises
-        ------
-        ReaderError
-            The groups do not form one tree, or a coordinate cannot be decoded.
-        StorageError
-            Values of a coordinate cannot be read.
-        """
+        """Make the tree of virtual datasets of a group and all groups below it; dimension coordinates are loaded."""
         return tree_of({path or "/": self.dataset(child) for path, child in node.walk()}, node.url)
 
 
 def tree_of(datasets: Mapping[str, xr.Dataset], url: str | None, /, *, has_indexes: bool = True) -> xr.DataTree:
-    """Return the tree of datasets by their paths; those of an engine have no indexes, so labels are compared here.
-
-    Raises
-    ------
-    ReaderError
-        The coordinates of a group contradict those of its parent.
-    """
+    """Return the tree of datasets by their paths; those of an engine have no indexes, so labels are compared here."""
     try:
         if not has_indexes:
             _check_labels(datasets)
@@ -169,13 +149,7 @@ def _check_labels(datasets: Mapping[str, xr.Dataset]) -> None:
 
 
 def select_group(root: ManifestGroup, path: str | None, /) -> ManifestGroup:
-    """Return the group at a path, or the root for ``None``. It knows the attributes of the groups above it.
-
-    Raises
-    ------
-    GroupNotFoundError
-        The group does not exist; the message lists the existing ones.
-    """
+    """Return the group at a path, or the root for ``None``. It knows the attributes of the groups above it."""
     try:
         node = root[path or ""]
     except KeyError as error:
@@ -199,26 +173,7 @@ def account_for(
     options: ReadOptions | None = None,
     urls: Sequence[str] = (),
 ) -> None:
-    """Raise an error for refused variables that are not dropped; warn instead with ``unsupported="skip"``.
-
-    Parameters
-    ----------
-    node
-        The group.
-    unsupported
-        ``"skip"`` to warn, any other value to raise.
-    with_children
-        If true, the groups below the group are checked, too.
-    options
-        Options with the dropped variables, if the reader did not have them.
-    urls
-        Files of which the reader made the group, if they are several.
-
-    Raises
-    ------
-    UnsupportedFeatureError
-        There are refused variables; the message lists them with the reasons.
-    """
+    """Raise an error for refused variables that are not dropped; warn instead with ``unsupported="skip"``."""
     refused = [x for x in _refused(node, with_children) if options is None or not options.drops(x.path)]
     if not refused:
         return
@@ -320,26 +275,10 @@ def open_groups[T](
 ) -> tuple[list[T], bool, dict[str, Exception]]:
     """Open groups that were scanned, in several threads if their sources are remote.
 
-    Parameters
-    ----------
-    groups, urls
-        The group and the URL of each source.
-    open_node
-        Function that opens one group.
-    opening, reader
-        Options that the sources were scanned with.
-    on_error
-        ``"raise"`` to raise the first error, or ``"skip"`` to return the errors.
-
     Returns
     -------
     tuple
         The opened groups; true if all were parts of one kind, and were assembled; and the errors by URL.
-
-    Raises
-    ------
-    ReaderError, StorageError
-        A group cannot be opened and ``on_error`` is ``"raise"``, or parts cannot be assembled.
     """
 
     def attempt(root: ManifestGroup) -> T | ManifestGroup | Exception:
@@ -362,13 +301,7 @@ def _put_together[T](
     opening: Opening,
     reader: str | Reader | None,
 ) -> tuple[list[T], bool]:
-    """Open parts as one group if all are parts of the same kind, otherwise separately; return whether they are one.
-
-    Raises
-    ------
-    ReaderError
-        The parts cannot be assembled.
-    """
+    """Open parts as one group if all are parts of the same kind, otherwise separately; return whether they are one."""
     if not any(isinstance(x, ManifestGroup) for x in opened):
         return cast(list[T], list(opened)), False
 

@@ -24,20 +24,6 @@ def stored_values(array: ManifestArray, values: NDArray[Any], /, *, raw: bool = 
 
     Packed numbers are rounded to the nearest number that the packing can express, and floats to the precision of the
     array. All other values must read back unchanged.
-
-    Parameters
-    ----------
-    array
-        The array that will hold the values.
-    values
-        Values as ``xr.open_dataset`` returns them.
-    raw
-        If true, the values are stored numbers already and are not packed; the dtype must be able to hold them.
-
-    Raises
-    ------
-    WriterError
-        The array cannot hold a value.
     """
     dims = tuple(f"dim_{i}" for i in range(values.ndim))
     if raw or not array.cf:

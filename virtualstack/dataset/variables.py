@@ -69,28 +69,7 @@ def loaded_variable(
     decode_times: bool = True,
     stack: bool = False,
 ) -> xr.Variable:
-    """Read all values of an array and decode them by the CF conventions, as ``xr.open_dataset`` does.
-
-    Parameters
-    ----------
-    name
-        Name of the variable in its dataset.
-    array
-        Array to read.
-    storage
-        Storage by which its sources are read.
-    url
-        URL of the dataset, for messages.
-    decode_times
-        If true, times become dates.
-    stack
-        If true, characters along the last axis are joined to text.
-
-    Raises
-    ------
-    ReaderError
-        The values cannot be decoded.
-    """
+    """Read all values of an array and decode them by the CF conventions, as ``xr.open_dataset`` does."""
     raw = _raw_variable(array, read_array(array, (), storage))
     try:
         is_text = stack or "_Encoding" in raw.attrs  # the decoding of text, called in vain, would import dask.array

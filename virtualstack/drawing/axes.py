@@ -49,25 +49,6 @@ def plot_chunk_map(found: ChunkMap, /, *, by: ColorBy = "state", ax: Axes | None
     """Draw a chunk map.
 
     A quarter of a box is red for each quarter of its chunks that is lost.
-
-    Parameters
-    ----------
-    found
-        The map.
-    by
-        What the colours mean: states, sources or encodings.
-    ax
-        Axes to draw on; by default those of a new figure.
-
-    Returns
-    -------
-    matplotlib.axes.Axes
-        The axes.
-
-    Raises
-    ------
-    MissingDependencyError
-        matplotlib is not installed.
     """
     encodings = encoding_legend(found) if by == "encoding" else []
     ax = _axes(ax, "plot_chunks()", max(1.6 + 0.25 * found.states.shape[0], 1.2 + 0.2 * len(encodings)))
@@ -121,25 +102,7 @@ def _extent(found: ChunkMap) -> tuple[float, float, float, float]:
 
 
 def plot_timeline(found: Timeline, /, *, ax: Axes | None = None) -> Axes:
-    """Draw a timeline: one bar for each series, coloured by era, with gaps in red.
-
-    Parameters
-    ----------
-    found
-        The timeline.
-    ax
-        Axes to draw on; by default those of a new figure.
-
-    Returns
-    -------
-    matplotlib.axes.Axes
-        The axes.
-
-    Raises
-    ------
-    MissingDependencyError
-        matplotlib is not installed.
-    """
+    """Draw a timeline: one bar for each series, coloured by era, with gaps in red."""
     series = list(dict.fromkeys(era.series for era in found.eras))
     ax = _axes(ax, "plot()", 1.2 + 0.4 * len(series))
     for i, name in enumerate(series):

@@ -30,23 +30,7 @@ The chunk was never written; it is lost; its bytes are in the manifest; its byte
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class StoredKind:
-    """Chunks that are stored alike: the same dtype, chunk shape and codecs.
-
-    Parameters
-    ----------
-    dtype
-        Dtype of the stored numbers with its byte order, such as ``"<i2"``: before they are unpacked or cast.
-    chunk_shape
-        Shape of a decoded chunk, in elements.
-    codecs
-        Short names of the codecs, in encoding order, without casts; ``"packed"`` is packing by CF attributes.
-    settings
-        Names and settings of all codecs as text, shortened to 500 characters.
-    n_chunks
-        Number of chunks.
-    nbytes
-        Stored bytes of these chunks.
-    """
+    """Chunks that are stored alike: the same dtype, chunk shape and codecs."""
 
     dtype: str
     chunk_shape: tuple[int, ...]
@@ -61,47 +45,6 @@ class ChunkMap:
     """The chunk grid of a variable, reduced to boxes in rows and columns.
 
     The axis with most chunks runs along the columns. The other axes are flattened in C order, and run along the rows.
-
-    Parameters
-    ----------
-    name
-        Path of the variable.
-    dims
-        Dimension of each axis.
-    shape, grid_shape
-        Shape in elements, and in chunks.
-    dtype
-        Data type of the values.
-    column_axis
-        Axis that runs along the columns, or ``None`` for an array without axes.
-    row_axes
-        Axes that are flattened along the rows.
-    column_edges, row_edges
-        First chunk of each column (of each row), followed by the number of chunks; rows count flattened chunks.
-    column_elements
-        First element of each column along its axis, followed by the length of the axis.
-    states
-        Number of chunks of a box in each state of :data:`STATES`; int64 of shape ``(rows, columns, 4)``.
-    source
-        Number of the source that most chunks of a box refer to, or -1; int32 of shape ``(rows, columns)``. It is a row
-        of ``sources``. For a box that is counted in several blocks, it is the source of most chunks of a block.
-    encoding
-        Number of the encoding that most chunks of a box have, or -1; int32 of shape ``(rows, columns)``. It is a row of
-        ``encodings``, which lists the first 64.
-    n_chunks, n_empty, n_absent, n_inline, n_referenced
-        Number of all chunks, and of those in each state.
-    nbytes
-        Stored bytes of all chunks.
-    sources
-        URLs of the sources that ``source`` refers to, without ``source_prefix``, in the order of their first box.
-    source_prefix
-        Text with which all these URLs begin.
-    n_sources
-        Number of sources of the variable, also of those that are dominant in no box.
-    encodings
-        The first 64 ways in which chunks are stored, in the order of their first chunk.
-    n_encodings
-        Number of all ways in which chunks are stored.
     """
 
     name: str
@@ -139,23 +82,7 @@ class ChunkMap:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SourceFacts:
-    """One source of a cube.
-
-    Parameters
-    ----------
-    url
-        URL of the source.
-    size
-        Its size in bytes, if it is known.
-    n_chunks
-        Number of chunks that refer to it; a chunk counts once for each cell that shows it.
-    nbytes
-        Bytes of these chunks.
-    variables
-        Paths of the variables that refer to it, at most 20.
-    n_variables
-        Number of these variables.
-    """
+    """One source of a cube."""
 
     url: str
     size: int | None
@@ -167,17 +94,7 @@ class SourceFacts:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SourceFactsPage:
-    """A part of the list of sources of a cube.
-
-    Parameters
-    ----------
-    total
-        Number of all sources.
-    offset
-        Number of the first source of this page.
-    sources
-        Sources of this page.
-    """
+    """A part of the list of sources of a cube."""
 
     total: int
     offset: int
@@ -190,25 +107,7 @@ class SourceFactsPage:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TimelineEra:
-    """Files, or a part of a cube, in which all chunks are stored alike.
-
-    Parameters
-    ----------
-    series
-        Name of the series, which has its own line in a picture; empty if there is only one.
-    number
-        Number of the era in its series, from 1.
-    first, last
-        Least and greatest coordinate value, as text.
-    begin, end
-        Place of these values on the axis of the timeline, from 0 to 1.
-    n_files
-        Number of files.
-    n_outliers
-        Number of files that differ from the others of the era.
-    changes
-        Text on what has changed since the era before; empty for the first one.
-    """
+    """Files, or a part of a cube, in which all chunks are stored alike."""
 
     series: str
     number: int
@@ -223,19 +122,7 @@ class TimelineEra:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TimelineGap:
-    """Missing steps between two coordinate values.
-
-    Parameters
-    ----------
-    series
-        Name of the series.
-    after, before
-        Coordinate values around the gap, as text.
-    begin, end
-        Place of these values on the axis of the timeline, from 0 to 1.
-    n_steps
-        Number of missing steps.
-    """
+    """Missing steps between two coordinate values."""
 
     series: str
     after: str
@@ -247,17 +134,7 @@ class TimelineGap:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TimelineDuplicate:
-    """Coordinate values that exist more than once.
-
-    Parameters
-    ----------
-    text
-        What exists twice: names of two files and the kind of duplicate, or a coordinate value of a cube.
-    at
-        Place on the axis of the timeline, from 0 to 1, or ``None`` if it is not known.
-    n_values
-        Number of the values, or ``None`` if it is not known.
-    """
+    """Coordinate values that exist more than once."""
 
     text: str
     at: float | None

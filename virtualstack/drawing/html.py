@@ -56,17 +56,7 @@ def _without_working_directory(shown: str) -> str:
 
 
 def table(columns: Sequence[str], rows: Iterable[Sequence[object]], /, *, total: int | None = None) -> str:
-    """Return a table with at most 200 rows, and the number of the other rows.
-
-    Parameters
-    ----------
-    columns
-        Headings.
-    rows
-        Values of each row; a value that is :class:`Markup` is HTML already.
-    total
-        Number of all rows, if ``rows`` has only the first ones.
-    """
+    """Return a table with at most 200 rows, and the number of the other rows."""
     listed = list(rows)
     n = len(listed) if total is None else total
     shown = listed[:MAX_LISTED]

@@ -60,13 +60,6 @@ def svg_chunk_map(found: ChunkMap, /, *, by: ColorBy = "state") -> str:
     Boxes with lost chunks are red in part, whatever the colours mean: a quarter of the box for each quarter of its
     chunks that is begun. A paler colour means that some chunks of a box were never written. Neighbours of one colour
     are one shape, so that a map has at most some 100 kB.
-
-    Parameters
-    ----------
-    found
-        The map.
-    by
-        What the colours mean: states, sources or encodings.
     """
     n_rows, n_columns = found.states.shape[:2]
     summary = summary_of_map(found)
@@ -202,13 +195,7 @@ def _runs(is_in: NDArray[np.bool_], height: float = 1.0) -> str:
 
 
 def svg_timeline(found: Timeline, /) -> str:
-    """Return a timeline as SVG: a line of eras for each series, with gaps in red and duplicates as triangles.
-
-    Parameters
-    ----------
-    found
-        The timeline.
-    """
+    """Return a timeline as SVG: a line of eras for each series, with gaps in red and duplicates as triangles."""
     series = list(dict.fromkeys(era.series for era in found.eras))
     shown = series[:_MAX_LINES]
     is_named = len(series) > 1

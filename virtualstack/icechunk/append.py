@@ -43,32 +43,6 @@ def to_icechunk(group: ManifestGroup, store: Any, /, **options: Any) -> None:
     """Write a group into a session, or add it to a group of the session.
 
     Existing chunks stay unchanged, with their checksums.
-
-    Parameters
-    ----------
-    group
-        Group to write.
-    store
-        ``session.store`` of a writable session.
-    options
-        Options of ``vds.virtual.to_icechunk``.
-
-    Raises
-    ------
-    ValueError
-        Two options exclude each other.
-    CombineError
-        The group does not fit the group of the session.
-    ChunkAlignmentError
-        Chunks do not end at chunk boundaries of the session's group.
-    WriterError
-        Icechunk cannot express the result; nothing was written.
-    UnsupportedFeatureError
-        The session's group has a variable that cannot be read.
-    SourceNotFoundError
-        The session does not have the group to add to.
-    StorageError
-        Icechunk cannot read a source of the session whose values are needed, or may not.
     """
     writing(**options)(group, store)
 
@@ -88,22 +62,7 @@ def writing(
     rewrite: Budget | str | float | None = None,
     progress: Show | None = None,
 ) -> Callable[[ManifestGroup, Any], None]:
-    """Check options, and return a function that writes a group into a store with them; see :func:`to_icechunk`.
-
-    Parameters
-    ----------
-    path
-        Path of the group in the repository.
-    mode, append_dim, region, ordered, join, combine_options
-        Options of :class:`~virtualstack.combine.addition.Addition`.
-    storage, absent, inline_limit, rewrite, progress
-        Options of ``vds.virtual.to_icechunk``.
-
-    Raises
-    ------
-    ValueError
-        Two options exclude each other.
-    """
+    """Check options, and return a function that writes a group into a store with them; see :func:`to_icechunk`."""
     sources = SessionSources()
     reached = Storage.from_option(storage).only(sources)
     addition = Addition.from_options(

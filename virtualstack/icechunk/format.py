@@ -99,11 +99,6 @@ def node_id(text: str, /) -> bytes:
 
     >>> node_id("0000000000028").hex()
     '0000000000000024'
-
-    Raises
-    ------
-    MalformedFileError
-        The text is not a node's id.
     """
     try:
         number = 0
@@ -118,22 +113,6 @@ def read_checksums(data: bytes, node: bytes, n_axes: int, /, *, where: str) -> C
     """Read the checksums of the chunks of one array.
 
     A million chunks with etags take about a second.
-
-    Parameters
-    ----------
-    data
-        Bytes of a manifest file.
-    node
-        Id of the array.
-    n_axes
-        Number of axes of the array.
-    where
-        URL of the file, for messages.
-
-    Raises
-    ------
-    MalformedFileError
-        The bytes are not a manifest file, or they contradict the format.
     """
     buffer = _Flatbuffer(_unpacked(data, where), where)
     arrays = buffer.vector(buffer.field(buffer.root(), _MANIFEST_ARRAYS))
@@ -284,20 +263,7 @@ _WEB = "http://", "https://"
 
 
 def import_icechunk(what: str, /, *, url: str | None = None) -> Any:
-    """Return the module ``icechunk``.
-
-    Parameters
-    ----------
-    what
-        Action that needs the module, for the message.
-    url
-        URL of the repository.
-
-    Raises
-    ------
-    MissingDependencyError
-        Icechunk is not installed.
-    """
+    """Return the module ``icechunk``."""
     try:
         return importlib.import_module("icechunk")
     except ModuleNotFoundError as error:
@@ -327,11 +293,6 @@ def url_from_icechunk(url: str, /) -> str:
 
     >>> url_from_icechunk("s3://bucket/a%20b.nc")
     's3://bucket/a b.nc'
-
-    Raises
-    ------
-    MalformedFileError
-        The encoded bytes are not UTF-8.
     """
     if url.startswith(_WEB):
         return url
@@ -377,28 +338,6 @@ def place_batches(
 
     Chunks outside the grid are left out: Icechunk keeps the chunks of an array that became shorter, and nothing reads
     them.
-
-    Parameters
-    ----------
-    batches
-        All chunks of the array.
-    metadata
-        Metadata of the array.
-    locate
-        Function that returns the location of a virtual chunk from its URL and checksum.
-    locate_native
-        Function that returns the location of a chunk of the repository from its id.
-    checksums
-        Function that returns the checksums of virtual chunks; it is called once, and only if there are virtual chunks.
-    where
-        Array and repository, for messages.
-
-    Raises
-    ------
-    ManifestError
-        The grid has more than 2^28 cells.
-    MalformedFileError
-        Cells have another number of axes than the array, or an offset or length is too large.
     """
     grid = metadata.object_grid
     check_count(math.prod(grid), where)

@@ -38,19 +38,7 @@ __all__ = ["Form", "FormOptions", "make_form", "make_group_document"]
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class FormOptions:
-    """Options for arrays that Icechunk cannot store unchanged.
-
-    Parameters
-    ----------
-    inline_limit, rewrite
-        Options of :func:`~virtualstack.kerchunk.writer.write_kerchunk`.
-    absent
-        ``"raise"`` to refuse ABSENT chunks; otherwise they are left out like EMPTY chunks.
-    storage
-        Storage by which the sources of re-encoded chunks are read.
-    progress
-        Function that is called after each variable.
-    """
+    """Options for arrays that Icechunk cannot store unchanged."""
 
     inline_limit: int
     rewrite: Budget | None
@@ -77,19 +65,7 @@ class Form:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class _Grid:
-    """A chunk grid of zarr, with the manifest and codecs of its chunks.
-
-    Parameters
-    ----------
-    manifest
-        Manifest of the array, without table rows that no chunk uses.
-    chunks
-        Shape of a chunk; in a rectilinear grid, the longest length along each axis.
-    codecs
-        Codecs of the zarr metadata; ``None`` if the array has no chunks.
-    edges
-        Chunk lengths along each axis of a rectilinear grid, as zarr writes them; ``None`` for a regular grid.
-    """
+    """A chunk grid of zarr, with the manifest and codecs of its chunks."""
 
     manifest: ChunkManifest
     chunks: tuple[int, ...]
@@ -98,22 +74,7 @@ class _Grid:
 
 
 def make_form(array: ManifestArray, options: FormOptions, /, *, path: str) -> Form:
-    """Return an array in Icechunk's form; as little as possible is read and re-encoded.
-
-    Parameters
-    ----------
-    array
-        Array of a group, as :meth:`~xarray.Dataset.virtual.to_group` returns it.
-    options
-        Options for arrays that Icechunk cannot store unchanged.
-    path
-        Path of the array in the repository, for messages.
-
-    Raises
-    ------
-    WriterError
-        Icechunk cannot store the array.
-    """
+    """Return an array in Icechunk's form; as little as possible is read and re-encoded."""
     inline_limit, budget, storage = options.inline_limit, options.rewrite, options.storage
     changed = fit(array, _ICECHUNK, inline_limit=inline_limit, budget=budget, storage=storage)
     grid = _regular(changed) or _rectilinear(changed)
@@ -132,13 +93,7 @@ def make_form(array: ManifestArray, options: FormOptions, /, *, path: str) -> Fo
 
 
 def make_group_document(group: ManifestGroup, /, *, path: str) -> bytes:
-    """Return ``zarr.json`` of a group.
-
-    Raises
-    ------
-    WriterError
-        JSON cannot express an attribute.
-    """
+    """Return ``zarr.json`` of a group."""
     attributes = group_attributes(group, path or "/")
     document = {"zarr_format": 3, "node_type": "group", "attributes": attributes}
     return _dump(document | keep_unwritable_attributes(group.attributes), path or "/")
@@ -214,19 +169,6 @@ def _edges(
 
     ``None`` is returned if the lengths differ at one index of the axis, or if they differ from the lengths of the
     cells. The last chunk may be longer than its cell.
-
-    Parameters
-    ----------
-    grid
-        Chunk grid of the array.
-    axis
-        Number of the axis.
-    lengths
-        Stored elements along the axis, by row of the encoding.
-    rows
-        Encoding row of each cell.
-    holes
-        Mask of the cells without bytes.
     """
     others = tuple(i for i in range(rows.ndim) if i != axis)
     stored = lengths[np.where(holes, 0, rows)]

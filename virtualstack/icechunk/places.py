@@ -13,26 +13,7 @@ __all__ = ["find_s3_options", "repository_storage"]
 
 
 def repository_storage(icechunk: Any, url: str, storage: Storage, /, *, create: bool = False) -> Any:
-    """Return the storage object of Icechunk for a repository, with the options that are known for its URL.
-
-    Parameters
-    ----------
-    icechunk
-        The module ``icechunk``.
-    url
-        Absolute URL, without a slash at its end.
-    storage
-        Storage with the options.
-    create
-        If true, the local directory need not exist.
-
-    Raises
-    ------
-    SourceNotFoundError
-        The directory does not exist.
-    UnsupportedFeatureError
-        The URL is neither a local directory nor in S3, nor a web server that is only read.
-    """
+    """Return the storage object of Icechunk for a repository, with the options that are known for its URL."""
     path = local_path(url)
     if path is not None:
         if not create and not path.is_dir():
@@ -52,13 +33,7 @@ def repository_storage(icechunk: Any, url: str, storage: Storage, /, *, create: 
 
 
 def find_s3_options(url: str, storage: Storage, /) -> dict[str, Any]:
-    """Return the options of a URL in S3 under the names that Icechunk uses.
-
-    Raises
-    ------
-    UnsupportedFeatureError
-        The URL is not in S3, or it is read by a store or filesystem.
-    """
+    """Return the options of a URL in S3 under the names that Icechunk uses."""
     scheme = url.partition("://")[0]
     _, backend = storage.find(url)
     if scheme not in ("s3", "s3a") or not (backend is None or isinstance(backend, dict)):

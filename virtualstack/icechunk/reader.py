@@ -164,11 +164,6 @@ class SessionSources:
 
     A foreign repository that a user adds to therefore cannot choose which files of this machine are read: Icechunk
     reads only from containers that its user has authorised.
-
-    Parameters
-    ----------
-    chunks
-        Store and key of a chunk in each source that was looked up and not yet read, by URL.
     """
 
     chunks: dict[str, tuple[Any, str]] = field(default_factory=dict)
@@ -194,22 +189,6 @@ def read_session(store: Any, path: str, /, *, sources: SessionSources | None = N
 
     Chunks of the repository are read if they are small in total. Otherwise they get locations that cannot be read,
     since a session does not name its files. Icechunk reads the chunks of labels, wherever they are.
-
-    Parameters
-    ----------
-    store
-        Store of the session.
-    path
-        Path of the group, without slashes at its ends.
-    sources
-        Sources of the session, which are noted when chunks are looked up.
-
-    Raises
-    ------
-    SourceNotFoundError
-        The group does not exist.
-    MalformedFileError
-        The metadata contradict themselves.
     """
     where = f"icechunk session, group /{path}"
     group = _group(store, path, where, None, ReadOptions(), Storage(), sources=sources)
@@ -304,28 +283,7 @@ def _is_array(raw: bytes, key: str) -> bool:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ChunkPages:
-    """The chunks of one array as one page, since Icechunk returns all of them at once.
-
-    Parameters
-    ----------
-    store
-        Store of a session; it can be pickled if the session is read-only.
-    path
-        Path of the array.
-    metadata
-        Metadata of the array.
-    where
-        Repository, for messages.
-    url
-        URL of the repository; ``None`` for a session, which does not provide it.
-    storage
-        Storage that reads manifest files and defines which URLs virtual chunks may refer to.
-    manifests
-        Ids of the array and of its manifest files, for the checksums of virtual chunks; ``None`` for a session, whose
-        changes are not in files yet.
-    sources
-        Sources of a session that are noted, or ``None``.
-    """
+    """The chunks of one array as one page, since Icechunk returns all of them at once."""
 
     store: Any
     path: str
@@ -337,15 +295,7 @@ class ChunkPages:
     sources: SessionSources | None
 
     def read(self, page: int, /) -> ChunkManifest:
-        """Look up all chunks.
-
-        Raises
-        ------
-        MalformedFileError
-            The chunks do not fit the metadata.
-        StorageError
-            Icechunk cannot read the chunks.
-        """
+        """Look up all chunks."""
         icechunk = import_icechunk(_READING, url=self.url)
         where = f"{self.path}' of '{self.where}"
         root = NATIVE if self.url is None else f"{self.url}/chunks/"

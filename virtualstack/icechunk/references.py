@@ -28,15 +28,7 @@ _MIN_RUN_CHUNKS = 8  # mean length of runs of one source from which names are re
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Changes:
-    """The chunks of an array that must be stored or removed.
-
-    Parameters
-    ----------
-    virtual, inline
-        Masks in the shape of the grid: chunks in a source, and chunks whose bytes are in the manifest.
-    removed
-        Cells of chunks that no longer exist, one a row.
-    """
+    """The chunks of an array that must be stored or removed."""
 
     virtual: NDArray[np.bool_]
     inline: NDArray[np.bool_]
@@ -50,13 +42,6 @@ def changes_between(
 
     The checksums of existing chunks are not known. So chunks of sources with a checksum are stored even if the
     repository has the same references already: the existing checksum may belong to a file that was replaced.
-
-    Parameters
-    ----------
-    old, old_urls
-        Existing chunks and the URLs of their sources; ``old`` is ``None`` if no chunks exist.
-    new, urls
-        Chunks that the repository should have and the URLs of their sources, with the same number of axes.
     """
     location = new.entries["location"]
     differs = np.ones(new.shape, np.bool_)
@@ -101,13 +86,7 @@ def _bytes(manifest: ChunkManifest, entry: Any) -> bytes:
 
 
 def kept_beyond(store: Any, path: str, old: ChunkManifest, new: ChunkManifest, /) -> NDArray[np.int64]:
-    """Find chunks that a repository keeps from a longer array of before, and that a longer array would show again.
-
-    Returns
-    -------
-    numpy.ndarray
-        Cells that must not have a chunk, one a row.
-    """
+    """Find chunks that a repository keeps from a longer array of before, and that a longer array would show again."""
     holes = new.holes.copy()
     holes[tuple(slice(0, n) for n in old.shape)] = False
     found = [np.zeros((0, holes.ndim), np.int64)]
@@ -130,22 +109,6 @@ def set_references(
 
     Icechunk accepts one checksum for each call. So there is one call if all sources have the same checksum or none,
     otherwise one call for the box of each source. References of scattered chunks are passed one by one.
-
-    Parameters
-    ----------
-    store
-        An ``IcechunkStore``.
-    path
-        Path of the array.
-    manifest, urls
-        Chunks, and the URLs of their sources in Icechunk's spelling.
-    chosen
-        Mask of the chunks to store, in the shape of the grid; all of them are virtual.
-
-    Raises
-    ------
-    WriterError
-        Icechunk finds no container for a chunk, although containers were checked before.
     """
     if not chosen.any():
         return

@@ -37,33 +37,6 @@ def save_icechunk(
     A new repository gets virtual chunk containers: one for the common folder of all local sources, and one for each
     bucket and web server. If local sources are in several top-level folders, each of these folders gets one container.
     If the commit fails, a new repository is deleted.
-
-    Parameters
-    ----------
-    group
-        Group to write.
-    target
-        Local directory, or a URL in S3.
-    storage
-        Storage options, as in :meth:`~virtualstack.storage.Storage.from_option`.
-    message
-        Message of the commit.
-    mode, options
-        Options of :func:`~virtualstack.icechunk.append.to_icechunk`.
-
-    Returns
-    -------
-    str
-        Id of the snapshot.
-
-    Raises
-    ------
-    WriterError
-        Icechunk cannot hold a variable, or an existing repository has no container for a source.
-    StorageError
-        The repository cannot be opened or written.
-    MissingDependencyError
-        Icechunk is not installed.
     """
     icechunk = import_icechunk("writing Icechunk")
     reached = Storage.from_option(storage)

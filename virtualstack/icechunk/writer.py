@@ -98,13 +98,7 @@ class Containers:
         return None
 
     def urls(self, locations: Sequence[Location], /, *, variable: str) -> list[str]:
-        """Return the URLs of sources as the repository writes them.
-
-        Raises
-        ------
-        WriterError
-            No container covers a source.
-        """
+        """Return the URLs of sources as the repository writes them."""
         found = []
         for location in locations:
             url = self.url(location)
@@ -185,17 +179,7 @@ def group_path(path: str | None, /) -> str:
 
 
 def check_store(store: Any, /, *, writable: bool = True) -> Any:
-    """Return the store of a session.
-
-    Raises
-    ------
-    MissingDependencyError
-        Icechunk is not installed.
-    TypeError
-        The argument is neither a session nor its store.
-    WriterError
-        The session is read-only.
-    """
+    """Return the store of a session."""
     icechunk = import_icechunk("vds.virtual.to_icechunk()")
     if isinstance(store, icechunk.Session):
         store = store.store
@@ -214,13 +198,7 @@ def check_store(store: Any, /, *, writable: bool = True) -> Any:
 
 @contextmanager
 def all_or_nothing(store: Any, /) -> Iterator[None]:
-    """Discard the changes of a session if a write fails and the session had no other changes.
-
-    Raises
-    ------
-    StorageError
-        Icechunk cannot read or write.
-    """
+    """Discard the changes of a session if a write fails and the session had no other changes."""
     icechunk = import_icechunk("vds.virtual.to_icechunk()")
     session = store.session
     had_changes = session.has_uncommitted_changes
@@ -260,26 +238,7 @@ def write_group(
     replaces: bool,
     previous: Mapping[str, ManifestArray] | None = None,
 ) -> None:
-    """Write a group after all of its arrays were checked.
-
-    Parameters
-    ----------
-    group
-        Group to write.
-    store, path
-        Store of the session, and path of the group in it.
-    options
-        Options for arrays that Icechunk cannot store unchanged.
-    replaces
-        If true, the existing group is deleted first.
-    previous
-        Existing arrays, by path: only their changed chunks are written. Arrays that are the same object are skipped.
-
-    Raises
-    ------
-    WriterError
-        Icechunk cannot store the group; nothing was written.
-    """
+    """Write a group after all of its arrays were checked."""
     containers = Containers.from_prefixes(store.session.config.virtual_chunk_containers or {})
     documents: dict[str, bytes] = {}
     planned: dict[str, _Planned] = {}

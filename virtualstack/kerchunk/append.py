@@ -35,39 +35,6 @@ def to_kerchunk(
 
     Everything is checked before anything is written. A JSON file is rewritten as a whole. In a parquet directory, only
     files that differ are rewritten: if the dimension is the first one, record files of earlier chunks stay unchanged.
-
-    Parameters
-    ----------
-    group
-        Group to write.
-    target
-        Path or URL of the references; ``None`` returns them.
-    append_dim, ordered, join, combine_options
-        Options of :class:`~virtualstack.combine.addition.Addition`.
-    storage
-        Storage options, as in :func:`virtualstack.open_virtual_dataset`.
-    allow
-        URLs or paths of files and folders that existing references may refer to, besides those that are always allowed;
-        see :class:`~virtualstack.storage.Permission`.
-    options
-        Options of :func:`~virtualstack.kerchunk.writer.write_kerchunk`.
-
-    Raises
-    ------
-    ValueError
-        Two options exclude each other.
-    CombineError
-        The group does not fit the existing references.
-    WriterError
-        Kerchunk cannot express the result, or ``append_dim`` is given without a target; nothing has changed.
-    UnsupportedFeatureError
-        The existing references have a variable that would be lost.
-    SourceNotFoundError
-        There are no references to append to.
-    ForbiddenLocationError
-        The existing references name what may not be read.
-    StorageError
-        The references cannot be read or written.
     """
     reached = Storage.from_option(storage)
     addition = Addition.from_options(

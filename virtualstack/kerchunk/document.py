@@ -38,13 +38,7 @@ type UrlMap = Callable[[str], str]
 
 
 class UrlColumn:
-    """The texts in the references for the locations of successive manifests, as a column.
-
-    Parameters
-    ----------
-    url
-        Function that returns the text for a URL.
-    """
+    """The texts in the references for the locations of successive manifests, as a column."""
 
     def __init__(self, url: UrlMap) -> None:
         self._url = url
@@ -171,17 +165,6 @@ def parquet_files(
     """Yield the key and content of each file; the last file, ``.zmetadata``, makes the others visible.
 
     Manifests are read one part at a time.
-
-    Parameters
-    ----------
-    hierarchy
-        Metadata and chunks.
-    url
-        Function that returns the text in the references for the URL of a location.
-    record_size
-        Chunks in a file.
-    progress
-        Function that is called after each variable.
     """
     for path, manifest in reported(hierarchy.manifests.items(), progress):
         url_column = UrlColumn(url)

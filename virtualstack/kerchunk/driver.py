@@ -75,11 +75,6 @@ def corrected_fits(references: dict[str, Any], source: Source, /) -> dict[str, A
     Numbers of images are unpacked by ``scale_factor`` and ``add_offset`` (kerchunk 0.2.10 divides by BSCALE). BLANK
     marks missing values, and 0 does not. Scaled columns of tables are refused, since kerchunk refers to their stored
     numbers. Unsigned numbers of 64 bits are refused, since scaling would round them.
-
-    Raises
-    ------
-    UnsupportedFeatureError
-        An image is compressed or has unsigned numbers of 64 bits, or columns of a table are scaled.
     """
     url = source.location.url
 
@@ -196,13 +191,6 @@ def corrected_hdf4(references: dict[str, Any], source: Source, /) -> dict[str, A
 
     The value 0 is missing only if it is the ``_FillValue``; all elements of a variable without values are missing. Each
     axis has a name. Attributes that the driver itself adds are removed.
-
-    Raises
-    ------
-    UnsupportedFeatureError
-        Some numbers of the file are stored in another byte order, and references do not identify them.
-    MalformedFileError
-        The list of the file's contents is damaged.
     """
     url = source.location.url
     if any(order != _BIG_ENDIAN for order in _byte_orders(source)):
@@ -248,11 +236,6 @@ def corrected_tiff(references: dict[str, Any], source: Source, /) -> dict[str, A
     """Return references in which 0 is missing only if the tag GDAL_NODATA is 0.
 
     tifffile makes 0 a missing value even if the file does not have the tag.
-
-    Raises
-    ------
-    MalformedFileError
-        The first directory of the file is damaged.
     """
     structure = TiffStructure(PrefetchingSource(source))
     is_missing = nodata_value(Images(structure).layout(next(structure.chain()))) == 0

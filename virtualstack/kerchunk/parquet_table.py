@@ -48,11 +48,6 @@ def unpacked_size(data: bytes | memoryview) -> int:
     The sizes in the metadata of the file need not be true. pyarrow uses the sizes before each page, and so does this
     function. The metadata are parsed here, since pyarrow aborts the process for columns of some damaged files. Text
     that is stored as differences is refused, since it can unpack to any number of bytes.
-
-    Raises
-    ------
-    ValueError
-        The metadata or a page header cannot be read, text is stored as differences, or there are too many pages.
     """
     try:
         return _unpacked_size(data)
@@ -180,28 +175,14 @@ _BATCH_ROWS = 1 << 20
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ParquetTable:
-    """References in a directory of parquet files, each with a fixed number of chunks of one array.
-
-    Parameters
-    ----------
-    metadata
-        Parsed zarr metadata, by key.
-    record_size
-        Chunks in a file.
-    """
+    """References in a directory of parquet files, each with a fixed number of chunks of one array."""
 
     metadata: Mapping[str, Any]
     record_size: int
 
     @classmethod
     def from_zmetadata(cls, zmetadata: bytes, /, *, where: str) -> ParquetTable:
-        """Read ``.zmetadata``.
-
-        Raises
-        ------
-        MalformedFileError
-            ``metadata`` or ``record_size`` is absent or invalid.
-        """
+        """Read ``.zmetadata``."""
         data = parse_json(zmetadata, where=f".zmetadata' of '{where}")
         metadata, size = (data.get("metadata"), data.get("record_size")) if isinstance(data, Mapping) else (None, None)
         if not isinstance(metadata, Mapping) or type(size) is not int or not 0 < size <= _MAX_RECORDS:
@@ -217,11 +198,6 @@ def read_record(data: bytes | memoryview, n_rows: int, record_size: int | None =
 
     Padding is not decoded, and each value of a column is decoded only once: a few bytes can declare any number of
     values. Files whose values have more than 2 GiB, or far more bytes than are stored, are refused.
-
-    Raises
-    ------
-    MalformedFileError
-        The file is not parquet with references, has too few or too many rows, or is refused for its size.
     """
     try:
         file = pq.ParquetFile(pa.BufferReader(data))
@@ -283,13 +259,7 @@ def _check_ratio(unpacked: int, stored: int, where: str) -> None:
 
 
 def check_size(nbytes: int, where: str, /) -> None:
-    """Refuse a file, or values of a file, of more than 2 GiB.
-
-    Raises
-    ------
-    MalformedFileError
-        The size is larger.
-    """
+    """Refuse a file, or values of a file, of more than 2 GiB."""
     if nbytes > _MAX_BYTES:
         raise MalformedFileError(
             f"'{where}' has {nbytes} bytes of values; at most {_MAX_BYTES} are read. Write the references again, "

@@ -53,25 +53,7 @@ _CACHES = frozenset({"simplecache", "filecache", "blockcache"})
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RecordFiles:
-    """The record files of one array, which are the pages of its manifest.
-
-    Parameters
-    ----------
-    url
-        URL of the directory of references.
-    path
-        Path of the array in the directory.
-    metadata
-        Metadata of the array.
-    record_size
-        Chunks in a file.
-    base
-        Folder to which relative locations refer.
-    version
-        Location of ``.zmetadata``, with its version when the references were opened.
-    storage
-        Storage by which files, and sources that are referred to as a whole, are read.
-    """
+    """The record files of one array, which are the pages of its manifest."""
 
     url: str
     path: str
@@ -82,13 +64,7 @@ class RecordFiles:
     storage: Storage
 
     def manifest(self) -> PagedManifest:
-        """Return the manifest; no file is read.
-
-        Raises
-        ------
-        UnsupportedFeatureError
-            The grid has too many chunks to be counted.
-        """
+        """Return the manifest; no file is read."""
         try:
             return PagedManifest(
                 source=self,
@@ -103,19 +79,7 @@ class RecordFiles:
             ) from error
 
     def read(self, page: int, /) -> ChunkManifest:
-        """Read a record file; the chunks of a missing file are EMPTY, as in fsspec.
-
-        Raises
-        ------
-        MalformedFileError
-            The file is not parquet with references, has too few rows, or has an invalid offset or length.
-        UnsupportedFeatureError
-            A reference points to a source without byte ranges.
-        SourceChangedError
-            The references were rewritten after they were opened, so the file may belong to other references.
-        StorageError
-            The file cannot be read.
-        """
+        """Read a record file; the chunks of a missing file are EMPTY, as in fsspec."""
         name = f"{self.path}/refs.{page}.parq" if self.path else f"refs.{page}.parq"
         url, where = f"{self.url}/{name}", f"{name}' of '{self.url}"
         n_rows = min(self.record_size, math.prod(self.metadata.grid.shape) - page * self.record_size)
@@ -154,13 +118,7 @@ class RecordFiles:
         self.storage.source(self.version.url, expected=self.version).read(0, 1)
 
     def complete(self, entries: ChunkManifest, rows: NDArray[np.int64], /) -> ChunkManifest:
-        """Return the entries with the sizes of sources that are referred to as a whole.
-
-        Raises
-        ------
-        StorageError
-            A source cannot be read.
-        """
+        """Return the entries with the sizes of sources that are referred to as a whole."""
         try:
             return with_sizes(entries, partial(measure_sources, self.storage))
         except StorageError as error:
@@ -176,11 +134,6 @@ def locate_reference(base: str, url: str, /) -> Location:
     """Return the location of a URL in references; a relative URL refers to the folder ``base``.
 
     If ``base`` is a protocol, such as ``"s3://"``, the URL lacks only the protocol: it begins with its bucket or host.
-
-    Raises
-    ------
-    UnsupportedFeatureError
-        The URL is the URL of a member of an archive.
     """
     url = _without_caches(url)
     if base.endswith("://") and "://" not in url:
@@ -189,13 +142,7 @@ def locate_reference(base: str, url: str, /) -> Location:
 
 
 def measure_sources(storage: Storage, locations: Sequence[Location], /) -> list[Location]:
-    """Return locations with their sizes: one request for each, in several threads if they are remote.
-
-    Raises
-    ------
-    StorageError
-        A source cannot be read.
-    """
+    """Return locations with their sizes: one request for each, in several threads if they are remote."""
     urls = [location.url for location in locations]
     return [source.location for source in concurrently(storage.source, urls, urls)]
 
@@ -401,27 +348,7 @@ def read_references(
     storage: object = None,
     options: ReadOptions = _DEFAULTS,
 ) -> ManifestGroup:
-    """Read a set of references in memory, as :meth:`xarray.Dataset.virtual.to_kerchunk` returns it.
-
-    Parameters
-    ----------
-    references
-        References of version 0 or 1, which are not changed.
-    base_url
-        Folder to which relative locations refer; by default the working directory, as in fsspec.
-    storage
-        Storage options, as in :meth:`~virtualstack.storage.Storage.from_option`. They are used only for the sizes of
-        sources that are referred to as a whole.
-    options
-        Options with the group and the variables to read.
-
-    Raises
-    ------
-    MalformedFileError
-        The mapping is not a set of kerchunk references, or contradicts itself.
-    ForbiddenLocationError
-        The references name locations that may not be read. Their folder is ``base_url``.
-    """
+    """Read a set of references in memory, as :meth:`xarray.Dataset.virtual.to_kerchunk` returns it."""
     base = absolute_url("." if base_url is None else base_url)
     reached = permitted(Storage.from_option(storage), f"{base.rstrip('/')}/references-in-memory", options.allow)
     group = Kerchunk().read_references(references, base_url=base, storage=reached, options=options)

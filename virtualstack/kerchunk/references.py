@@ -87,13 +87,7 @@ class References:
 
 
 def check_grid(metadata: ArrayMetadata, /, *, where: str) -> int:
-    """Return the number of cells of the grid.
-
-    Raises
-    ------
-    UnsupportedFeatureError
-        The grid has more cells than a manifest in memory may have.
-    """
+    """Return the number of cells of the grid."""
     n_cells = math.prod(-(-n // chunk) for n, chunk in zip(metadata.shape, metadata.chunks, strict=True))
     if n_cells > MAX_READ_CELLS:
         raise UnsupportedFeatureError(
@@ -106,28 +100,7 @@ def check_grid(metadata: ArrayMetadata, /, *, where: str) -> int:
 def build_manifest(
     parts: Iterable[References], metadata: ArrayMetadata, /, *, locate: LocateReference, measure: Measure, where: str
 ) -> ChunkManifest:
-    """Make a manifest of references; cells without a reference are EMPTY.
-
-    Parameters
-    ----------
-    parts
-        References, each part with other cells.
-    metadata
-        Metadata of the array.
-    locate
-        Function that returns the location of a URL.
-    measure
-        Function that returns locations with their sizes.
-    where
-        Array and file, for messages.
-
-    Raises
-    ------
-    MalformedFileError
-        An offset or length is not valid.
-    UnsupportedFeatureError
-        The grid has more cells than a manifest in memory may have.
-    """
+    """Make a manifest of references; cells without a reference are EMPTY."""
     n_cells = check_grid(metadata, where=where)
     rows = place_rows(parts, n_cells, metadata, locate=locate, where=where)
     sized = with_sizes(rows, measure)
@@ -139,18 +112,7 @@ def build_manifest(
 def place_rows(
     parts: Iterable[References], n_rows: int, metadata: ArrayMetadata, /, *, locate: LocateReference, where: str
 ) -> ChunkManifest:
-    """Make a manifest of one axis from references; sources are not read.
-
-    Returns
-    -------
-    ChunkManifest
-        The manifest. Entries of whole files have the length :data:`WHOLE`, until :func:`with_sizes` replaces it.
-
-    Raises
-    ------
-    MalformedFileError
-        An offset or length is not valid.
-    """
+    """Make a manifest of one axis from references; sources are not read."""
     entries = np.zeros(n_rows, ENTRY)
     whole = [np.zeros(0, np.int64)]
     known: dict[str, int] = {}

@@ -51,21 +51,7 @@ def _by_stem(columns: ReferenceColumns) -> tuple[ReferenceColumns, Sequence[str]
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PlainReferences:
-    """References ``[url, offset, length]`` as columns, in parts.
-
-    Parameters
-    ----------
-    parts
-        Columns by number of the part, each sorted by stem.
-    left
-        Number of references of each part that are not released yet.
-    urls
-        URLs as written in the references.
-    stems
-        Sorted keys without the digits and dots at their ends: usually the text up to the last ``/``.
-    places
-        For each stem, the parts that have it, each with the first row and the row after the last.
-    """
+    """References ``[url, offset, length]`` as columns, in parts."""
 
     parts: dict[int, ReferenceColumns]
     left: list[int]
@@ -90,21 +76,7 @@ class PlainReferences:
         return np.array([sum(stop - start for _, start, stop in places) for places in self.places], np.int64)
 
     def below(self, path: str, /, *, once: bool = False) -> Iterator[ReferenceColumns]:
-        """Yield the references whose keys are below a path, some at a time.
-
-        Parameters
-        ----------
-        path
-            Path of an array.
-        once
-            If true, the references are requested only this one time, and parts that were yielded as a whole are
-            released.
-
-        Raises
-        ------
-        MalformedFileError
-            References were released before.
-        """
+        """Yield the references whose keys are below a path, some at a time."""
         some: list[tuple[int, int, int]] = []
         n = 0
         for places in self.places[below(self.stems, path)]:
@@ -157,23 +129,7 @@ def are_metadata(keys: pa.Array, /) -> NDArray[np.bool_]:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ReferenceTable:
-    """References by key.
-
-    Parameters
-    ----------
-    references
-        ``[url, offset, length]``, ``[url]``, text or JSON by key; generators are expanded, templates are not.
-    templates
-        Templates by name.
-    where
-        The file, for messages.
-    keys
-        Sorted keys of the references.
-    describes
-        Mask of the keys of zarr metadata.
-    plain
-        Further references as columns.
-    """
+    """References by key."""
 
     references: Mapping[str, Any]
     templates: Mapping[str, str]
@@ -184,13 +140,7 @@ class ReferenceTable:
 
     @classmethod
     def from_references(cls, data: object, /, *, where: str, plain: PlainReferences | None = None) -> ReferenceTable:
-        """Return the table of a reference set of version 0 or 1; ``plain`` are references already removed from it.
-
-        Raises
-        ------
-        MalformedFileError
-            The data is not a set of references.
-        """
+        """Return the table of a reference set of version 0 or 1; ``plain`` are references already removed from it."""
         if not isinstance(data, Mapping) or data.get("version", 0) not in (0, 1):
             raise MalformedFileError(
                 f"'{where}' is not a set of kerchunk references; expected an object with 'version': 1 and 'refs'"
@@ -227,13 +177,7 @@ class ReferenceTable:
         )
 
     def metadata(self) -> dict[str, Any]:
-        """Return parsed zarr metadata by key; consolidated metadata add documents that have no key of their own.
-
-        Raises
-        ------
-        MalformedFileError
-            Metadata are not JSON, or a reference to another file.
-        """
+        """Return parsed zarr metadata by key; consolidated metadata add documents that have no key of their own."""
         found = {key: self._json(key) for key in compress(self.keys, self.describes.tolist())}
         consolidated = found.get(".zmetadata")
         if isinstance(consolidated, Mapping) and isinstance(consolidated.get("metadata"), Mapping):
@@ -266,25 +210,13 @@ class ReferenceTable:
         return dict(sorted(strays.items()))
 
     def read(self, path: str, metadata: ArrayMetadata, /, *, once: bool = False) -> Iterator[References]:
-        """Yield the chunks of an array, some at a time; with ``once``, references are released when they were read.
-
-        Raises
-        ------
-        MalformedFileError
-            A key is not a chunk index, or a reference is not valid.
-        """
+        """Yield the chunks of an array, some at a time; with ``once``, references are released when they were read."""
         yield self._read_others(path, metadata)
         if self.plain is not None:
             yield from self._read_plain(self.plain, path, metadata, once)
 
     def render(self, url: str, /) -> str:
-        """Return a URL with its templates replaced.
-
-        Raises
-        ------
-        MalformedFileError
-            The URL has an invalid expression.
-        """
+        """Return a URL with its templates replaced."""
         return render(url, self.templates, where=self.where) if self.templates else url
 
     def _read_others(self, path: str, metadata: ArrayMetadata) -> References:
@@ -381,13 +313,7 @@ def _is_text(value: Any) -> bool:
 
 
 def inline_bytes(value: Any, where: str) -> bytes:
-    """Return inline data as bytes; references hold it as base64, text, or JSON.
-
-    Raises
-    ------
-    MalformedFileError
-        Base64 is invalid, or text has half a character.
-    """
+    """Return inline data as bytes; references hold it as base64, text, or JSON."""
     if isinstance(value, Mapping):
         return json.dumps(value).encode()
     if isinstance(value, str) and not _is_text(value):

@@ -42,11 +42,6 @@ def render(text: str, templates: Mapping[str, str], /, *, where: str) -> str:
     's3://bucket/a.nc'
     >>> render("{{f(c='x')}}.nc", {"f": "{{c}}_{{c}}"}, where="refs.json")
     'x_x.nc'
-
-    Raises
-    ------
-    MalformedFileError
-        An expression is neither a name, nor integer arithmetic, nor a template with arguments.
     """
     rendered = _render(text, {}, templates, where, 0, iter(range(_MAX_EXPRESSIONS)))
     return rendered if isinstance(rendered, str) else str(rendered)
@@ -55,13 +50,7 @@ def render(text: str, templates: Mapping[str, str], /, *, where: str) -> str:
 def generate(
     generators: object, templates: Mapping[str, str], /, *, where: str, max_references: int = 1 << 22
 ) -> dict[str, list[Any]]:
-    """Expand the ``gen`` section into references by key; each generator is evaluated as arrays.
-
-    Raises
-    ------
-    MalformedFileError
-        A generator lacks a member, or all generators together make more than ``max_references``.
-    """
+    """Expand the ``gen`` section into references by key; each generator is evaluated as arrays."""
     references: dict[str, list[Any]] = {}
     if not isinstance(generators, list):
         raise MalformedFileError(f"'{where}' has 'gen' {repr(generators)[:200]}; expected a list. {_AGAIN}")

@@ -75,13 +75,7 @@ class _Part(NamedTuple):
 
 
 def load_json(text: bytes | bytearray, /) -> Any:
-    """Parse JSON as :mod:`json` does, except that NaN may be refused.
-
-    Raises
-    ------
-    ValueError
-        The text is not JSON.
-    """
+    """Parse JSON as :mod:`json` does, except that NaN may be refused."""
     if _LONG_NUMBER.search(text):  # orjson would turn whole numbers from 2^64 on into floats
         try:
             return json.loads(text)
@@ -96,11 +90,6 @@ def split_text(pieces: Iterable[bytes], /) -> tuple[dict[str, Any], PlainReferen
     ``None`` is returned if the JSON library has to parse the whole text: it has no plain reference, duplicate keys or
     generators, or is not JSON. This is also so if a seemingly plain reference has a feature that :mod:`json`,
     ``orjson`` and ``ujson`` do not write.
-
-    Parameters
-    ----------
-    pieces
-        Pieces of the text; pieces are not kept for long.
     """
     parts, rest = list[_Part](), _Rest()
     hashes = bytearray()  # hashes of keys, in one piece of memory that is freed as a whole

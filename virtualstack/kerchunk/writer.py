@@ -95,47 +95,6 @@ def write_kerchunk(
     JSON files appear as a whole or not at all. A local parquet directory is written under another name and renamed. For
     an object store, its files are made in a temporary directory and then uploaded one by one. Until the last file is
     uploaded, reading them is an error. Do not replace references that are being read.
-
-    Parameters
-    ----------
-    group
-        Group to write. An array that is not plain (:func:`~virtualstack.manifests.why_not_plain`) needs re-encoding
-        within ``rewrite``, or a size of at most ``inline_limit``.
-    target
-        URL or local path ending in ``.json``, ``.json.gz``, ``.json.zst``, ``.parq`` or ``.parquet``; ``None`` for a
-        dict. An existing file, or a directory of kerchunk references, is replaced.
-    storage
-        Storage options, as in :meth:`~virtualstack.storage.Storage.from_option`.
-    relative
-        If true, the locations of sources with the same root are written relative to the folder of the target. Then
-        references and sources can be moved together. Only virtualstack resolves them in this way; fsspec uses the
-        working directory.
-    fill_budget
-        Bytes that EMPTY and ABSENT chunks of one variable may take if they must be written out. They must if their fill
-        value is not a missing value (:func:`~virtualstack.zarr.metadata.holes.choose_fill`).
-    inline_limit
-        Largest size in bytes of a variable whose values may be written into the references. They are written if
-        kerchunk cannot express its chunks, for example if the chunks of a time series are longer than the files.
-    rewrite
-        Budget for chunks of a variable that are re-encoded and written into the references, if kerchunk can refer only
-        to a part of its chunks. See :meth:`~virtualstack.zarr.rewrite.rewrite.Budget.from_option`; nothing by default.
-    absent
-        ``"raise"`` to refuse ABSENT chunks, or ``"fill"`` to leave them out like EMPTY chunks.
-    progress
-        Function that is called after each variable.
-
-    Returns
-    -------
-    dict or None
-        The references, if there is no target.
-
-    Raises
-    ------
-    WriterError
-        Kerchunk cannot express an array, which the message names with the feature. Or the target has an unknown suffix,
-        or already is something other than references.
-    ValueError
-        ``relative`` is given without a target, ``rewrite`` is not a budget, or ``absent`` has an unknown value.
     """
     check_absent(absent)
     budget = None if rewrite is None else Budget.from_option(rewrite)

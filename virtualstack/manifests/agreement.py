@@ -44,15 +44,6 @@ _INT64_NAT = np.iinfo(np.int64).min
 def stored_number(dtype: np.dtype[Any], cf: Mapping[str, Any], value: Any = None, /) -> Fill | None:
     """Return a number of a dtype that attributes decode to a value, or ``None`` if no matching number is known.
 
-    Parameters
-    ----------
-    dtype
-        Data type of the stored numbers.
-    cf
-        Attributes that describe how the numbers are packed.
-    value
-        The decoded value: a number or a time. ``None`` asks for a missing value.
-
     >>> stored_number(np.dtype("i2"), {"_FillValue": np.int16(-9), "scale_factor": 0.5}).value
     np.int16(-9)
     >>> stored_number(np.dtype("i2"), {"scale_factor": 0.5}, 2.0).value
@@ -164,11 +155,6 @@ def common_dtype(*operands: Any) -> np.dtype[Any]:
     """Return the common dtype of operands, as :func:`numpy.result_type` does.
 
     Packed integers and missing values alone have the common dtype :data:`AS_STORED`.
-
-    Raises
-    ------
-    CombineError
-        The operands have no common dtype.
     """
     arrays = [x for x in operands if isinstance(x, ManifestArray)]
     if len(arrays) == 1 and is_packed(arrays[0]) and all(x is arrays[0] or is_missing(x) for x in operands):
@@ -190,13 +176,7 @@ def _operand(value: Any) -> Any:
 
 
 def make_fill(array: ManifestArray, value: Any, dtype: np.dtype[Any] | None = None, /) -> Fill:
-    """Return a value as a fill of an array, by default in the dtype of the array.
-
-    Raises
-    ------
-    CombineError
-        The dtype cannot hold the value.
-    """
+    """Return a value as a fill of an array, by default in the dtype of the array."""
     dtype = array.dtype if dtype is None else dtype
     number = value.item() if isinstance(value, np.ndarray | np.generic) and np.ndim(value) == 0 else value
     try:
@@ -223,14 +203,7 @@ def is_missing(value: Any, /) -> bool:
 
 
 def stored_fill(array: ManifestArray, value: Any, dtype: np.dtype[Any] | None = None, /) -> Fill:
-    """Return a value as a fill of an array; among packed integers, NaN becomes the stored number that means it.
-
-    Raises
-    ------
-    CombineError
-        The dtype cannot hold the value, no stored number reads as missing, or the value would be read as a packed
-        number.
-    """
+    """Return a value as a fill of an array; among packed integers, NaN becomes the stored number that means it."""
     is_cast = dtype is not None and dtype != array.dtype  # a dtype of float64 equals None
     if is_cast or not (is_packed(array) and is_missing(value)):
         check_unpacked(array, value)
@@ -256,11 +229,6 @@ def check_unpacked(array: ManifestArray, value: object, /) -> None:
 
     Attributes that only mark missing values do not pack: every other number reads as itself.
     NaN among floats is missing, however the floats are packed.
-
-    Raises
-    ------
-    CombineError
-        Attributes of the array describe how its numbers are unpacked, or mark the value as a missing one.
     """
     if array.dtype.kind == "f" and is_nan(value):
         return
@@ -281,13 +249,7 @@ def check_unpacked(array: ManifestArray, value: object, /) -> None:
 
 
 def of_one_dtype(parts: list[ManifestArray], /) -> list[ManifestArray]:
-    """Cast arrays to their common dtype in numpy.
-
-    Raises
-    ------
-    CombineError
-        The arrays have no common dtype, or an array cannot be cast to it.
-    """
+    """Cast arrays to their common dtype in numpy."""
     first = parts[0].dtype
     if all(x.dtype is first or x.dtype == first for x in parts):
         return parts
@@ -306,13 +268,7 @@ def of_one_dtype(parts: list[ManifestArray], /) -> list[ManifestArray]:
 
 
 def check_joinable(parts: Sequence[ManifestArray], axis: int, /) -> None:
-    """Check that the shapes agree except along an axis, and that stored numbers have the same meaning.
-
-    Raises
-    ------
-    CombineError
-        Shapes or meanings differ. The message has both values and both files.
-    """
+    """Check that the shapes agree except along an axis, and that stored numbers have the same meaning."""
     first = parts[0]
     shape = first.shape
     for other in parts[1:]:
@@ -366,11 +322,6 @@ def other_meaning(left: ManifestArray, right: ManifestArray, /) -> str | None:
 
     Return ``None`` if equal numbers mean the same in both. Meanings are compared, not spellings: ``units`` that lead to
     the same dates are the same. See :func:`differing_key`.
-
-    Returns
-    -------
-    str or None
-        For example ``"scale_factor"`` if the arrays have different ones.
     """
     if left.cf is right.cf:
         return None
@@ -436,13 +387,7 @@ def value_text(value: object, /) -> str:
 
 
 def shared_access(arrays: Sequence[ManifestArray], /) -> Access | None:
-    """Return one access that reaches the sources of all arrays in the same way as the access of each array.
-
-    Raises
-    ------
-    CombineError
-        One source would be reached in another way than before.
-    """
+    """Return one access that reaches the sources of all arrays in the same way as the access of each array."""
     different: list[Access | None] = []
     for array in arrays:
         if not any(array.access is x for x in different) and array.access not in different:

@@ -54,11 +54,6 @@ def cast(manifest: ChunkManifest, dtype: np.dtype[Any], /) -> ChunkManifest:
     """Put a cast in front of the codecs of all chunks, and cast the fill values; ``dtype`` is native.
 
     Earlier casts are kept: a cast through integers truncates, and the whole chain must do so too.
-
-    Raises
-    ------
-    ValueError
-        A cell without a chunk reads as a value that the dtype cannot hold.
     """
     fills = []
     for row, fill in enumerate(manifest.fills):

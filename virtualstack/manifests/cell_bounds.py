@@ -34,24 +34,7 @@ def check_reach(
     name: str | None,
     find_cell: Callable[[NDArray[np.bool_]], tuple[int, ...]],
 ) -> None:
-    """Check that cells show only elements of their decoded chunks.
-
-    Parameters
-    ----------
-    manifest
-        Manifest of the cells.
-    lengths
-        Number of elements of the cells along each axis, broadcast to the shape of the manifest.
-    name
-        Name of the variable, for the message.
-    find_cell
-        Function that returns the grid index of the first marked cell.
-
-    Raises
-    ------
-    ManifestError
-        A cell reaches outside of its decoded chunk.
-    """
+    """Check that cells show only elements of their decoded chunks."""
     if not manifest.encodings:
         return
     row = manifest.encoding_rows

@@ -38,23 +38,7 @@ type CellNumbers = tuple[NDArray[np.integer[Any]], ...]
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ManifestSummary:
-    """Counts over a manifest.
-
-    Parameters
-    ----------
-    n_chunks
-        Number of cells of the grid.
-    n_references
-        Number of cells whose chunk is in a source.
-    n_inline
-        Number of cells whose chunk is in the manifest itself (INLINE).
-    n_empty
-        Number of cells whose chunk was never written (EMPTY).
-    n_absent
-        Number of cells whose chunk should exist and does not (ABSENT).
-    nbytes
-        Stored bytes of the references and INLINE chunks. A chunk counts once for each cell that shows it.
-    """
+    """Counts over a manifest."""
 
     n_chunks: int
     n_references: int
@@ -85,26 +69,14 @@ def along(values: NDArray[Any], axis: int, ndim: int, /) -> NDArray[Any]:
 
 
 def mesh(box: CellBox, url: str | None, /) -> CellNumbers:
-    """Return the cells of a box by their indexes along each axis.
-
-    Raises
-    ------
-    ManifestError
-        The box has more than :data:`MAX_READ_CELLS` cells.
-    """
+    """Return the cells of a box by their indexes along each axis."""
     check_count(math.prod(max(side.stop - side.start, 0) for side in box), url)
     runs = [np.arange(side.start, max(side.stop, side.start), dtype=np.int64) for side in box]
     return tuple(along(run, i, len(box)) for i, run in enumerate(runs))
 
 
 def check_work(n_cells: int, /) -> None:
-    """Refuse to process more than 2^34 cells block by block.
-
-    Raises
-    ------
-    ManifestError
-        There are more cells.
-    """
+    """Refuse to process more than 2^34 cells block by block."""
     if n_cells > _MAX_WORK_CELLS:
         raise ManifestError(
             f"the chunk grid has {n_cells} cells, and at most {_MAX_WORK_CELLS} are processed: its metadata are "
@@ -113,13 +85,7 @@ def check_work(n_cells: int, /) -> None:
 
 
 def check_count(n_cells: int, url: str | None, /) -> None:
-    """Refuse to read more than :data:`MAX_READ_CELLS` cells at once; ``url`` is the URL of the manifest.
-
-    Raises
-    ------
-    ManifestError
-        There are more cells.
-    """
+    """Refuse to read more than :data:`MAX_READ_CELLS` cells at once; ``url`` is the URL of the manifest."""
     if n_cells > MAX_READ_CELLS:
         raise ManifestError(
             f"{n_cells} chunks of '{url}' are requested at once, and at most {MAX_READ_CELLS} are read into memory: "
@@ -161,17 +127,6 @@ def distinct_rows(columns: Sequence[NDArray[Any]] | NDArray[Any], /) -> tuple[ND
 
     ``numpy.unique(axis=...)`` makes one structured value of each row, for which numpy calls Python code. It loses a
     KeyboardInterrupt that is raised there. It is also slower for many rows of few columns.
-
-    Parameters
-    ----------
-    columns
-        Columns of one length, without NaN, or the rows of an array. Values are ordered by the first column first.
-
-    Returns
-    -------
-    tuple
-        Position of the first row of each value, of shape ``(values,)``, and number of the value of each row, of shape
-        ``(rows,)``.
 
     >>> first, number = distinct_rows([np.array([2, 1, 2, 1]), np.array([0, 5, 0, 4])])
     >>> first.tolist(), number.tolist()

@@ -61,13 +61,6 @@ def differing_key(left: Mapping[str, Any], right: Mapping[str, Any], dtype: np.d
     Meanings are compared, not spellings: the dates of units and calendars, and the set of missing values.
     For packing attributes the dtypes count too, because xarray chooses the dtype of the result by them.
 
-    Parameters
-    ----------
-    left, right
-        Attributes that change values. The value ``None`` means that the attribute does not exist.
-    dtype
-        Data type of the stored numbers.
-
     >>> days = {"units": "days since 1970-01-01"}
     >>> calendar = {"units": "days since 1970-01-01 00:00:00", "calendar": "proleptic_gregorian"}
     >>> differing_key(days, calendar, np.dtype("f8")), differing_key({"scale_factor": 2.0}, {}, np.dtype("i2"))

@@ -24,22 +24,6 @@ def join_characters(array: ManifestArray, /) -> ManifestArray | None:
 
     The stored chunks stay the same: their bytes become fewer and longer elements.
     The pages of a paged manifest are read.
-
-    Parameters
-    ----------
-    array
-        Array of dtype ``S1`` and shape ``(..., n)``.
-
-    Returns
-    -------
-    ManifestArray or None
-        Array of dtype ``S{n}`` and shape ``(...)``; the dtype is ``S1`` if n is 0, as numpy has no shorter text.
-        ``None`` if the characters of one text are not contiguous in one chunk, or if chunks are longer than the text.
-
-    Raises
-    ------
-    ValueError
-        The array does not consist of characters.
     """
     if array.dtype != _CHARACTER or not array.ndim:
         raise ValueError(f"an array of dtype '{array.dtype}' and {array.ndim} axes is none of characters")

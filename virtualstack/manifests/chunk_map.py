@@ -41,13 +41,7 @@ _STATES = FIRST + 1
 
 
 class Numbering[T]:
-    """Numbers of the rows of tables in the order in which they are first used; rows with equal keys share a number.
-
-    Parameters
-    ----------
-    key
-        Function of a row that returns its key.
-    """
+    """Numbers of the rows of tables in the order in which they are first used; rows with equal keys share a number."""
 
     def __init__(self, key: Callable[[T], Hashable]) -> None:
         self._key = key
@@ -71,19 +65,7 @@ class Numbering[T]:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class ChunkNumbers:
-    """Chunks of a box of the grid, as columns in C order of the box.
-
-    Parameters
-    ----------
-    box
-        The box of cells.
-    state
-        0 EMPTY, 1 ABSENT, 2 INLINE, 3 referenced.
-    source, encoding
-        Number of the source (of the encoding) of each chunk, or -1.
-    length
-        Stored bytes.
-    """
+    """Chunks of a box of the grid, as columns in C order of the box."""
 
     box: CellBox
     state: NDArray[np.uint32]
@@ -129,29 +111,6 @@ def map_chunks(
     """Count the chunks of an array in boxes of its chunk grid.
 
     No chunk is read. A manifest that is not in memory is read block by block, and not kept.
-
-    Parameters
-    ----------
-    array
-        The array.
-    name
-        Path of the variable; by default the name in the array.
-    dims
-        Names of the dimensions; by default those of the array, which a variable of xarray may lack.
-    max_boxes
-        Largest number of boxes.
-
-    Returns
-    -------
-    ChunkMap
-        States, sources and encodings of at most ``max_boxes`` boxes, and totals of the whole array.
-
-    Raises
-    ------
-    ManifestError
-        There are more than 2^34 chunks, or the references are damaged.
-    StorageError
-        The references cannot be read.
 
     Examples
     --------
@@ -331,17 +290,7 @@ class _Dominant:
 
 @dataclass(frozen=True, slots=True, eq=False, kw_only=True)
 class SourceTable:
-    """Sources of a cube in the order in which its variables first refer to them.
-
-    Parameters
-    ----------
-    locations
-        Sources; of several with the same URL only the first one.
-    n_chunks, nbytes
-        Number of chunks that refer to each source, and their stored bytes.
-    variables
-        Paths of variables that refer to each source.
-    """
+    """Sources of a cube in the order in which its variables first refer to them."""
 
     locations: tuple[Location, ...]
     n_chunks: NDArray[np.int64]
@@ -349,13 +298,7 @@ class SourceTable:
     variables: tuple[tuple[str, ...], ...]
 
     def page(self, offset: int = 0, limit: int = 100) -> SourceFactsPage:
-        """Return a part of the table as plain data: at most ``limit`` sources, beginning with number ``offset``.
-
-        Raises
-        ------
-        ValueError
-            Offset or limit is negative.
-        """
+        """Return a part of the table as plain data: at most ``limit`` sources, beginning with number ``offset``."""
         if offset < 0 or limit < 0:
             raise ValueError(f"offset={offset} and limit={limit} must not be negative")
         rows = range(min(offset, len(self.locations)), min(offset + limit, len(self.locations)))
@@ -380,23 +323,6 @@ def count_sources(arrays: Mapping[str, ManifestArray], /) -> SourceTable:
     """Count the chunks that refer to each source.
 
     No chunk is read. Manifests that are not in memory are read block by block, and not kept.
-
-    Parameters
-    ----------
-    arrays
-        Arrays by path; :meth:`ManifestGroup.all_arrays` returns those of a group and its subgroups.
-
-    Returns
-    -------
-    SourceTable
-        All sources; :meth:`SourceTable.page` returns a part of them as plain data.
-
-    Raises
-    ------
-    ManifestError
-        An array has more than 2^34 chunks, or the references are damaged.
-    StorageError
-        The references cannot be read.
 
     Examples
     --------

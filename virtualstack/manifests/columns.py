@@ -32,13 +32,6 @@ def pack(entries: NDArray[np.void], starts: NDArray[np.int64] | None, /) -> byte
     Columns that vary are kept and compressed with zstd: 2 to 4 bytes for each chunk of a compressed file. Contiguous
     chunks of equal lengths take no bytes. Packing costs about 20 ns for each chunk in each direction. An entry that is
     repeated without memory costs nothing.
-
-    Parameters
-    ----------
-    entries
-        Entries of dtype ``ENTRY``, of any shape.
-    starts
-        Starts of the same shape, or ``None``.
     """
     if entries.size > 2 and not any(entries.strides):
         entries = np.broadcast_to(entries[(0,) * entries.ndim], 2)  # if all are equal, two entries are packed
@@ -57,11 +50,6 @@ def unpack(
     """Return the packed entries, of dtype ``ENTRY``, and the starts.
 
     If all entries are equal, as EMPTY entries are, the result repeats one entry without memory.
-
-    Raises
-    ------
-    ManifestError
-        The data are damaged or do not fit the shape, or the entries do not fit in memory.
     """
     n = _n_cells(shape, len(data))
     try:

@@ -20,23 +20,7 @@ _BLOCK_CELLS = 1 << 19  # cells that are read at a time
 
 @dataclass(frozen=True, slots=True)
 class CountedManifest(DerivedManifest):
-    """A manifest whose entries were all counted once by :func:`counted`.
-
-    Parameters
-    ----------
-    base
-        Manifest that has the entries, with separate tables.
-    tables
-        Fill value of the array and the encodings that chunks have; it has no entries.
-    n_holes
-        Number of EMPTY and ABSENT cells.
-    n_absent
-        Number of ABSENT cells.
-    n_other_fill
-        Number of EMPTY and ABSENT cells that read as another value than the fill value of the array.
-    is_cut
-        If true, at least one cell begins after the first element of its chunk.
-    """
+    """A manifest whose entries were all counted once by :func:`counted`."""
 
     base: Manifest
     tables: ChunkManifest

@@ -50,28 +50,7 @@ def pad_axis(chunks: Chunks, axis: int, before: int, after: int, fills: tuple[Fi
 
 
 def pad_axis_by_elements(chunks: Chunks, axis: int, before: int, after: int, mode: str, /) -> Chunks:
-    """Add elements of an axis before and after it; ``"edge"`` repeats one cell, other modes cost the added elements.
-
-    Parameters
-    ----------
-    chunks
-        Manifest and grid.
-    axis
-        Axis of the grid.
-    before, after
-        Number of elements to add, 0 or more.
-    mode
-        ``"edge"``, ``"wrap"``, ``"reflect"`` or ``"symmetric"`` of even type, as in :func:`numpy.pad`.
-
-    Raises
-    ------
-    ValueError
-        The axis has no elements.
-    ManifestError
-        The axis would be too long.
-    ChunkAlignmentError
-        There would be too many cells.
-    """
+    """Add elements of an axis before and after it; ``"edge"`` repeats one cell, other modes cost the added elements."""
     n = chunks.grid.axes[axis].length
     if not n and (before or after):
         raise ValueError(f"axis {axis} has no elements to pad it with by mode={mode!r}")
@@ -114,24 +93,7 @@ def _joined(parts: list[Chunks], axis: int, own: Chunks) -> Chunks:
 
 
 def reindex_axis(chunks: Chunks, axis: int, index: NDArray[np.int64], fill: Fill, /, *, code: int = EMPTY) -> Chunks:
-    """Take elements along an axis; an index of -1 becomes an element without a chunk.
-
-    Parameters
-    ----------
-    chunks
-        Manifest and grid.
-    axis
-        Axis of the grid.
-    index
-        Positions of shape ``(n,)``, each -1 or less than the length of the axis.
-    fill, code
-        Fill value of elements without a chunk, and their state: EMPTY or ABSENT.
-
-    Raises
-    ------
-    ChunkAlignmentError
-        There would be too many cells.
-    """
+    """Take elements along an axis; an index of -1 becomes an element without a chunk."""
     is_hole = index < 0
     if not is_hole.any():
         return take_axis(chunks, axis, index)
@@ -150,20 +112,6 @@ def choose(condition: NDArray[np.bool_], x: Chunks, y: Chunks, /) -> Chunks:
     """Take the elements of one array where a condition holds, else the elements of another array of the same shape.
 
     Cells are cut where the condition changes.
-
-    Parameters
-    ----------
-    condition
-        Condition of the shape of both arrays. Axes along which it was broadcast cost nothing.
-    x, y
-        Chunks of one value dtype.
-
-    Raises
-    ------
-    CombineError
-        The union of the grid lines of both exceeds the budget.
-    ChunkAlignmentError
-        There would be too many cells.
     """
     x, y = align([x, y])
     small = condition[tuple(slice(0, 1) if step == 0 else slice(None) for step in condition.strides)]
@@ -212,30 +160,7 @@ def reindex(
     *,
     code: int = EMPTY,
 ) -> ManifestArray:
-    """Take elements along axes by their positions; -1 becomes the fill value. No mask of elements is made.
-
-    Parameters
-    ----------
-    array
-        Array to reindex.
-    indexers
-        Positions for each axis, of shape ``(n,)``, each -1 or less than the length of the axis. Negative axes count
-        from the end.
-    fill_value
-        Fill value as stored, in the dtype of the array; a packed number if the array is packed.
-    code
-        State of elements that do not exist: EMPTY or ABSENT.
-
-    Raises
-    ------
-    IndexError
-        A position is out of range.
-    ManifestError
-        The dtype cannot hold the fill value; an axis does not exist or is repeated; or an indexer is not an array of
-        integers of one axis.
-    ChunkAlignmentError
-        There would be too many cells.
-    """
+    """Take elements along axes by their positions; -1 becomes the fill value. No mask of elements is made."""
     fill = Fill.from_value(fill_value, array.dtype)
     chunks = array.as_chunks()
     for axis, index in _by_axis(array, indexers).items():

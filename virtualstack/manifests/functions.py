@@ -45,13 +45,7 @@ def _axis(axis: int, ndim: int) -> int:
 
 @implements(np.result_type)
 def result_type(*arrays_and_dtypes: Any) -> np.dtype[Any]:
-    """Return the common dtype of the operands, as :func:`numpy.result_type` does.
-
-    Raises
-    ------
-    CombineError
-        The operands have no common dtype.
-    """
+    """Return the common dtype of the operands, as :func:`numpy.result_type` does."""
     return common_dtype(*arrays_and_dtypes)
 
 
@@ -60,13 +54,6 @@ def concatenate(arrays: Sequence[Any], axis: int | None = 0, **unsupported: Any)
     """Join arrays along an existing axis; chunk lengths, codecs, fill values and dtypes of numbers may differ.
 
     If an operand has values, the result has values too.
-
-    Raises
-    ------
-    CombineError
-        Shapes or value-changing attributes differ, or the arrays cannot be cast to a common dtype.
-    VirtualValuesError
-        An operand has values, and another one has too many to read.
     """
     if _have_values(arrays):
         return np.concatenate([np.asarray(x) for x in arrays], axis, **unsupported)
@@ -95,13 +82,7 @@ def concatenate(arrays: Sequence[Any], axis: int | None = 0, **unsupported: Any)
 
 @implements(np.stack)
 def stack(arrays: Sequence[Any], axis: int = 0, **unsupported: Any) -> Any:
-    """Join arrays of one shape along a new axis.
-
-    Raises
-    ------
-    CombineError
-        The arrays cannot be joined, for the same reasons as in :func:`concatenate`.
-    """
+    """Join arrays of one shape along a new axis."""
     if _have_values(arrays):
         return np.stack([np.asarray(x) for x in arrays], axis, **unsupported)
     parts = _virtual(arrays, "stack", unsupported)
@@ -262,15 +243,6 @@ def where(condition: Any, *values: Any) -> Any:
     """Take elements of one array where a condition holds, else of another; one of the arrays may be a number.
 
     ``xr.merge`` passes a verdict on two arrays as the condition. Then the result is the first array, if both are equal.
-
-    Raises
-    ------
-    CombineError
-        Shapes or value-changing attributes differ, or the arrays cannot be cast to a common dtype.
-    ChunkAlignmentError
-        The condition would cut the chunks into too many cells.
-    VirtualValuesError
-        The condition depends on values of a large virtual array.
     """
     if len(values) != 2 or isinstance(condition, ManifestArray) or _have_values(values):
         return np.where(np.asarray(condition), *map(np.asarray, values))
@@ -300,23 +272,7 @@ def _with_shape(value: Any, array: ManifestArray, dtype: np.dtype[Any], shape: t
 
 @implements(np.pad)
 def pad(array: ManifestArray, pad_width: Any, mode: Any = "constant", **options: Any) -> ManifestArray:
-    """Add elements before and after each axis: EMPTY chunks that read as a value, or elements of the array.
-
-    Parameters
-    ----------
-    array
-        Array to pad.
-    pad_width
-        Number of elements to add, as in :func:`numpy.pad`.
-    mode
-        ``"constant"`` with ``constant_values``, ``"edge"``, ``"wrap"``, ``"reflect"``, ``"symmetric"``, or ``"empty"``
-        for the fill value of the array.
-
-    Raises
-    ------
-    VirtualValuesError
-        The mode is not one of these, and would compute with values.
-    """
+    """Add elements before and after each axis: EMPTY chunks that read as a value, or elements of the array."""
     widths = _pairs(pad_width, array.ndim)
     if any(not isinstance(n, int | np.integer) or n < 0 for width in widths for n in width):
         raise ValueError(f"pad_width {pad_width!r} is not of integers of 0 and more")
@@ -356,15 +312,7 @@ def _pairs(values: Any, ndim: int) -> list[Any]:
 
 @implements(np.reshape)
 def reshape(a: ManifestArray, /, shape: Any = None, order: str = "C", **unsupported: Any) -> ManifestArray:
-    """Split and merge axes, in C order; chunks are cut between rows if necessary.
-
-    Raises
-    ------
-    ValueError
-        The shape has another number of elements.
-    ChunkAlignmentError
-        There would be too many cells, or the order is not C.
-    """
+    """Split and merge axes, in C order; chunks are cut between rows if necessary."""
     if shape is None:
         raise TypeError("np.reshape needs a shape")
     wanted = [int(n) for n in ((shape,) if isinstance(shape, (int, np.integer)) else shape)]

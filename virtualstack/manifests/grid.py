@@ -47,13 +47,7 @@ class ChunkAxis:
 
     @classmethod
     def regular(cls, length: int, chunk: int, /) -> ChunkAxis:
-        """Make an axis of equal cells; the last cell ends at the length.
-
-        Raises
-        ------
-        ManifestError
-            The length is negative or more than :data:`MAX_AXIS_LENGTH`, or the chunk has less than one element.
-        """
+        """Make an axis of equal cells; the last cell ends at the length."""
         if length < 0 or chunk < 1:
             raise ManifestError(f"an axis of {length} elements cannot have chunks of {chunk}; chunks have at least one")
         return cls(int(length), max(min(int(chunk), int(length)), 1))
@@ -64,11 +58,6 @@ class ChunkAxis:
 
         >>> ChunkAxis.from_lengths([4, 4, 2]).chunk
         4
-
-        Raises
-        ------
-        ManifestError
-            A cell has no elements, or all cells have more than :data:`MAX_AXIS_LENGTH`.
         """
         try:
             lengths = np.asarray(lengths, np.int64)
@@ -328,13 +317,7 @@ def parse_cell(parts: Sequence[str], /) -> tuple[int, ...] | None:
 
 
 def cell_of_key(key: str, shape: tuple[int, ...], separator: str, /) -> tuple[int, ...]:
-    """Return the index that a key such as ``"0.1"`` names in a grid of a shape.
-
-    Raises
-    ------
-    ManifestError
-        The key names no cell of the grid.
-    """
+    """Return the index that a key such as ``"0.1"`` names in a grid of a shape."""
     if not shape and key in ("", "0"):
         return ()
     cell = parse_cell(key.split(separator))

@@ -46,20 +46,6 @@ def take_axis(chunks: Chunks, axis: int, index: NDArray[np.int64], /) -> Chunks:
     Consecutive elements with one step (also 0 or negative) inside a chunk become one cell. A step other than 1 is kept
     if at least three elements in a row have it. If there are more than 256 such steps, those that save most cells are
     kept.
-
-    Parameters
-    ----------
-    chunks
-        Manifest and grid.
-    axis
-        Axis of the grid.
-    index
-        Positions of shape ``(n,)``, from 0 to before the length of the axis.
-
-    Raises
-    ------
-    ChunkAlignmentError
-        There would be too many cells; see :func:`~virtualstack.manifests.indexing.check_cells`.
     """
     found = _as_slice(index)
     if found is not None:
@@ -137,25 +123,7 @@ def _runs(steps: NDArray[np.int64], is_cut: NDArray[np.bool_]) -> NDArray[np.int
 
 
 def take_points(chunks: Chunks, index: Sequence[NDArray[np.int64]], /) -> Chunks:
-    """Take single elements along the first axes together: point i is element ``(index[0][i], index[1][i], ...)``.
-
-    Parameters
-    ----------
-    chunks
-        Manifest and grid.
-    index
-        Positions for each of the first axes, from 0 to before its length; all arrays have one shape.
-
-    Returns
-    -------
-    Chunks
-        Chunks with the axes of the index arrays instead of the first axes; each point has its own cell.
-
-    Raises
-    ------
-    ChunkAlignmentError
-        There would be too many cells.
-    """
+    """Take single elements along the first axes together: point i is element ``(index[0][i], index[1][i], ...)``."""
     manifest, grid = chunks
     k, shape, rest = len(index), index[0].shape, grid.axes[len(index) :]
     check_cells(ChunkGrid((ChunkAxis.regular(math.prod(grid.shape[:k]), 1), *rest)), 0, math.prod(shape))
@@ -174,15 +142,7 @@ type _Item = int | slice | NDArray[np.int64] | None
 
 
 def index_chunks(chunks: Chunks, key: object, /) -> Chunks:
-    """Index as numpy does, with basic and advanced indexing.
-
-    Raises
-    ------
-    IndexError
-        There are too many indices, an index is out of range, or arrays do not broadcast together.
-    ChunkAlignmentError
-        There would be too many cells, or virtual arrays do not support the key.
-    """
+    """Index as numpy does, with basic and advanced indexing."""
     items = _expand(key, chunks.grid.array_shape)
     if any(isinstance(item, np.ndarray) for item in items):
         return _advanced(chunks, items)
@@ -208,11 +168,6 @@ def index_view(manifest: Manifest, grid: ChunkGrid, key: object, /) -> tuple[Man
     tuple
         The indexed manifest, its grid, and the rest of the key, or ``None`` if the key is used up. If the key has
         arrays, the cells that they meet are read, and the rest of the key applies to these cells.
-
-    Raises
-    ------
-    IndexError
-        The key is invalid, as in :func:`index_chunks`.
     """
     items = _expand(key, grid.array_shape)
     view, axes = ManifestView.from_manifest(manifest), list(grid.axes)

@@ -60,25 +60,7 @@ def select(
     step: int | NDArray[np.int64] = 1,
     /,
 ) -> Chunks:
-    """Make cell j of ``axis`` from the elements ``first[j] + i * step``, ``i < lengths[j]``, of the old ``cell[j]``.
-
-    Parameters
-    ----------
-    chunks
-        Manifest and grid.
-    axis
-        Axis of the grid.
-    cell, first, lengths
-        Arrays of shape ``(n,)``; lengths are at least 1.
-    step
-        One step for all cells, or an array of shape ``(n,)``; 0 repeats an element. A cell of one element keeps its
-        stride, so strides are never longer than a chunk.
-
-    Raises
-    ------
-    ChunkAlignmentError
-        There would be more than :data:`MAX_CUT_CELLS` cells.
-    """
+    """Make cell j of ``axis`` from the elements ``first[j] + i * step``, ``i < lengths[j]``, of the old ``cell[j]``."""
     manifest, grid = chunks
     ndim = manifest.entries.ndim
     check_cells(grid, axis, len(cell))
@@ -122,13 +104,7 @@ def _with_steps(manifest: ChunkManifest, axis: int, steps: NDArray[np.int64]) ->
 
 
 def check_cells(grid: ChunkGrid, axis: int, n_cells: int, /) -> None:
-    """Refuse to cut an axis into ``n_cells`` cells if the grid then has more than :data:`MAX_CUT_CELLS` cells.
-
-    Raises
-    ------
-    ChunkAlignmentError
-        The grid would have more than :data:`MAX_CUT_CELLS` cells, and more than before.
-    """
+    """Refuse to cut an axis into ``n_cells`` cells if the grid then has more than :data:`MAX_CUT_CELLS` cells."""
     before = math.prod(grid.shape)
     after = math.prod(grid.shape[:axis]) * n_cells * math.prod(grid.shape[axis + 1 :])
     if after > max(MAX_CUT_CELLS, before):
@@ -181,11 +157,6 @@ def cut(axis: ChunkAxis, low: int, high: int, /) -> tuple[ChunkAxis, int, int, i
     tuple
         The axis between the elements; its first cell and number of cells on the old axis; and the first element within
         that cell.
-
-    Raises
-    ------
-    ChunkAlignmentError
-        There would be more than :data:`_MAX_GRID_LINES` lines, after a shorter first cell.
     """
     if (low, high) == (0, axis.length):
         return axis, 0, axis.n_cells, 0

@@ -29,19 +29,7 @@ def inline_array(
     cf: Mapping[str, Any] | None = None,
     fill: Fill | None = None,
 ) -> ManifestArray:
-    """Make an array of one INLINE chunk; without values, the array has no chunks.
-
-    Parameters
-    ----------
-    values
-        Raw values: numbers, bytes, records, or text as numpy's ``StringDType``.
-    name, dims, attributes
-        Name, dimension names and attributes of the array.
-    cf
-        Attributes that change values; by default they are picked from ``attributes``.
-    fill
-        Fill value; zero by default.
-    """
+    """Make an array of one INLINE chunk; without values, the array has no chunks."""
     values = np.asarray(values, native(values.dtype))
     codecs: tuple[Codec, ...] = ()
     if values.dtype.kind == "T":
@@ -68,15 +56,7 @@ def inline_array(
 
 
 def inlined(array: ManifestArray, values: NDArray[Any], /) -> ManifestArray:
-    """Return an array like another one, but with its values in the manifest, as one INLINE chunk.
-
-    Parameters
-    ----------
-    array
-        The array to replace. Name, dimensions, attributes and fill value are taken from it.
-    values
-        Its stored values, which the caller has read.
-    """
+    """Return an array like another one, but with its values in the manifest, as one INLINE chunk."""
     return inline_array(
         values,
         name=array.name or "",

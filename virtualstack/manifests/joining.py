@@ -113,13 +113,7 @@ class JoinedManifest(UnreadManifest):
         return part, tuple(own)
 
     def between(self, start: int, stop: int, /) -> tuple[Manifest, int]:
-        """Drop the parts that have no cell from ``start`` to before ``stop``.
-
-        Returns
-        -------
-        tuple
-            The rest of the manifest, and the number of cells of the axis that were dropped before it.
-        """
+        """Drop the parts that have no cell from ``start`` to before ``stop``."""
         low = int(np.searchsorted(self._ends, start, "right"))
         high = int(np.searchsorted(self._ends, stop, "left")) + 1
         if high - low == len(self.parts):
@@ -206,13 +200,7 @@ MAX_CELL_GROWTH = 16
 
 
 def concatenate(parts: Sequence[Chunks], axis: int, /) -> Chunks:
-    """Join along one axis; shapes must match on the other axes. The entries are copied.
-
-    Raises
-    ------
-    CombineError
-        The union of the grid lines on the other axes exceeds the budget.
-    """
+    """Join along one axis; shapes must match on the other axes. The entries are copied."""
     parts = align(parts, skip=axis)
     joined = join([part.manifest for part in parts], axis)
     chunks = Chunks(joined, parts[0].grid.replace(axis, join_axes([part.grid.axes[axis] for part in parts])))
@@ -231,13 +219,7 @@ def join_axes(axes: Sequence[ChunkAxis], /) -> ChunkAxis:
 
 
 def align(parts: Sequence[Chunks], /, *, skip: int | None = None) -> Sequence[Chunks]:
-    """Cut the cells of all parts at the union of their grid lines, on every axis but ``skip``.
-
-    Raises
-    ------
-    CombineError
-        There would be more than :data:`MAX_CELL_GROWTH` times as many cells as before.
-    """
+    """Cut the cells of all parts at the union of their grid lines, on every axis but ``skip``."""
     unions: dict[int, NDArray[np.int64]] = {}
     for axis in range(len(parts[0].grid.axes)):
         axes = {id(part.grid.axes[axis]): part.grid.axes[axis] for part in parts}.values()

@@ -59,14 +59,7 @@ class Manifest(Protocol):
         """Return the entries of a box of the grid, in memory; a paged manifest reads the pages that hold them."""
 
     def pick(self, cells: CellNumbers, /) -> ChunkManifest:
-        """Return the entries of some cells, in memory.
-
-        Parameters
-        ----------
-        cells
-            Cell numbers: one array of indexes for each axis of the grid. They are broadcast together, as in numpy, and
-            the result has the shape of the broadcast.
-        """
+        """Return the entries of some cells, in memory."""
 
     @property
     def tables(self) -> Tables:
@@ -78,15 +71,7 @@ class Manifest(Protocol):
 
 @dataclass(frozen=True, slots=True)
 class Overlay:
-    """Chunks that replace chunks of an array, on the grid of the array.
-
-    Parameters
-    ----------
-    manifest
-        Manifest of the chunks; its fills have the dtype of the array.
-    begin
-        Cell of the array that the first cell of the manifest replaces.
-    """
+    """Chunks that replace chunks of an array, on the grid of the array."""
 
     manifest: Manifest
     begin: tuple[int, ...]
@@ -114,15 +99,7 @@ class UnreadManifest:
         return self.pick(mesh(box, self.url))
 
     def pick(self: _ByCells, cells: CellNumbers, /) -> ChunkManifest:
-        """Return the entries of some cells, in the shape of the broadcast of their indexes.
-
-        Raises
-        ------
-        ManifestError
-            There are more than 2^28 cells or more than 32 axes, or the references are damaged.
-        StorageError
-            The references cannot be read.
-        """
+        """Return the entries of some cells, in the shape of the broadcast of their indexes."""
         if len(cells) > _MAX_AXES:
             raise ManifestError(
                 f"'{self.url}' has an array of {len(cells)} axes; chunks of {_MAX_AXES} are found",

@@ -47,11 +47,6 @@ class Runs:
 
         >>> Runs.from_starts([0, 4, 7, 9, 12], [4, 1, 2, 1, 0])
         Runs(0:5,7:10)
-
-        Raises
-        ------
-        ValueError
-            The runs do not ascend, overlap, or begin before 0.
         """
         first = np.asarray(starts, np.int64).reshape(-1)
         count = np.asarray(lengths, np.int64).reshape(-1)
@@ -113,30 +108,14 @@ class Tile(NamedTuple):
 
 
 class Mosaic(NamedTuple):
-    """The larger array that :func:`place_tiles` returns.
-
-    Parameters
-    ----------
-    chunks
-        Manifest and chunk grid of the array.
-    n_covered
-        Number of its elements that at least one tile covers.
-    """
+    """The larger array that :func:`place_tiles` returns."""
 
     chunks: Chunks
     n_covered: int
 
 
 def take_runs(chunks: Chunks, axis: int, runs: Runs, /) -> Chunks:
-    """Select runs of elements along one axis; no bytes are read.
-
-    Raises
-    ------
-    IndexError
-        A run ends after the axis.
-    CombineError
-        There would be more than :data:`MAX_MOSAIC_CELLS` cells.
-    """
+    """Select runs of elements along one axis; no bytes are read."""
     length = chunks.grid.axes[axis].length
     if runs.stop > length:
         raise IndexError(f"elements up to {runs.stop} are out of bounds for axis {axis} with size {length}")
@@ -168,22 +147,6 @@ def place_tiles(shape: Sequence[int], tiles: Sequence[Tile], fill: Fill, /) -> M
     """Place arrays in a larger array; where two overlap, the later one is used.
 
     Cells of every tile are cut at the grid lines of all tiles, as in joining. This costs a few copies of the entries.
-
-    Parameters
-    ----------
-    shape
-        Shape of the larger array, in elements.
-    tiles
-        Tiles of one value dtype. ``runs`` have as many elements as the array has along that axis.
-    fill
-        Fill value of the larger array, for elements that no tile covers.
-
-    Raises
-    ------
-    IndexError
-        A tile reaches outside of the array.
-    CombineError
-        The union of the grid lines exceeds the budget (as in joining), or :data:`MAX_MOSAIC_CELLS`.
     """
     tiles = [tile for tile in tiles if all(runs.starts.size for runs in tile.runs)]
     for tile in tiles:
@@ -234,13 +197,7 @@ def _cut(chunks: Chunks, axis: int, at: NDArray[np.int64]) -> Chunks:
 
 
 class _Lines:
-    """The lines along one axis of the larger array, and the cells that tiles cover; results are cached.
-
-    Parameters
-    ----------
-    union
-        Positions where a tile, or a cell of a tile, begins or ends.
-    """
+    """The lines along one axis of the larger array, and the cells that tiles cover; results are cached."""
 
     def __init__(self, union: NDArray[np.int64]) -> None:
         self.union = union

@@ -49,15 +49,7 @@ class PageSource(Protocol):
     """
 
     def read(self, page: int, /) -> ChunkManifest:
-        """Read one page, by its number. The result is cached and must not change.
-
-        Returns
-        -------
-        ChunkManifest
-            The entries of the page as a manifest with one axis: entry ``i`` is row ``i`` of the page. Each encoding has
-            a stride for every axis of the array, although this manifest has one axis. The first fill is the fill value
-            of the array.
-        """
+        """Read one page, by its number. The result is cached and must not change."""
 
     def complete(self, entries: ChunkManifest, rows: NDArray[np.int64], /) -> ChunkManifest:
         """Return entries with the details that `read` left out, because they cost a request for each entry.
@@ -65,18 +57,6 @@ class PageSource(Protocol):
         `PagedManifest` calls it after `read`, only with the entries that a caller asked for. For example, the pages of
         kerchunk parquet name some files without a length, and this method looks up the sizes of these files. Return
         ``entries`` unchanged if `read` leaves out nothing.
-
-        Parameters
-        ----------
-        entries
-            Entries as `read` returned them.
-        rows
-            For each entry its row in the table of all pages. It has the shape of ``entries``.
-
-        Returns
-        -------
-        ChunkManifest
-            The completed entries, in the same shape.
         """
 
 
@@ -139,25 +119,7 @@ class PagedManifest(UnreadManifest):
         return self.counts
 
     def read_entries(self, cells: CellNumbers, shape: tuple[int, ...], /) -> ChunkManifest:
-        """Return the entries of some cells. The pages that hold them are read, several at a time.
-
-        Parameters
-        ----------
-        cells
-            Cell numbers: one array of indexes for each axis of the chunk grid. They are broadcast together.
-        shape
-            Shape of the broadcast, and so of the result.
-
-        Returns
-        -------
-        ChunkManifest
-            One entry for each cell that was asked for, and none of the other entries of the pages.
-
-        Raises
-        ------
-        ManifestError
-            More than 2^17 pages are needed, or a page is damaged.
-        """
+        """Return the entries of some cells. The pages that hold them are read, several at a time."""
         rows = np.full((1,) * len(shape), self.first_row, np.int64)
         for numbers, step in zip(cells, self.strides, strict=True):
             rows = rows + numbers * np.int64(step)

@@ -27,22 +27,7 @@ __all__ = ["ArrayForm", "PlainArray", "describe", "longest_cells", "match_axes",
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PlainArray:
-    """Properties of an array for zarr metadata, if its stored chunks are zarr chunks.
-
-    Parameters
-    ----------
-    manifest
-        Manifest in memory, without unused rows; cells are the cells of the array. It has no entries if the manifest of
-        the array is not in memory.
-    n_holes
-        Number of EMPTY and ABSENT cells.
-    chunks
-        Chunk shape in elements, on the axes of the array; it may exceed the array.
-    order
-        The ``order`` of zarr's ``transpose`` codec, or ``None`` if chunks are stored in C order.
-    encoding
-        The one encoding, or ``None`` if the array has no chunk.
-    """
+    """Properties of an array for zarr metadata, if its stored chunks are zarr chunks."""
 
     manifest: ChunkManifest
     n_holes: int
@@ -124,21 +109,7 @@ class PlainArray:
 def match_axes(
     encoding: ChunkEncoding, longest: Sequence[int], /
 ) -> tuple[tuple[int, ...], tuple[int, ...] | None] | None:
-    """Find which array axis runs along which stored axis.
-
-    Parameters
-    ----------
-    encoding
-        Encoding with strides on the axes of the array.
-    longest
-        Number of elements of the longest cell with this encoding along each axis of the array.
-
-    Returns
-    -------
-    tuple or None
-        The chunk shape on array axes, and the order of storage if it is not C. ``None`` if cells show the stored chunk
-        with steps, reversed, repeated, or only along some of its axes.
-    """
+    """Find which array axis runs along which stored axis."""
     steps = c_strides(encoding.shape)
     chunks, taken = [1] * len(longest), []
     for own, (n, step) in enumerate(zip(encoding.shape, steps, strict=True)):
@@ -179,31 +150,7 @@ def longest_cells(manifest: ChunkManifest, grid: ChunkGrid, /) -> NDArray[np.int
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ArrayForm:
-    """How an array differs from a plain one, and how many of its chunks do.
-
-    Parameters
-    ----------
-    n_chunks
-        Number of cells of the grid.
-    obstacle
-        Why the array is not plain, as half a sentence; ``None`` if it is plain.
-    odd_lengths
-        For each axis whose cells are not equal: the most frequent length in elements, and the number of chunks of
-        other lengths. A shorter last cell does not count.
-    encodings
-        Differences between encodings (``"codecs"``, ``"dtype"``, ``"byte order"``, ``"chunk shape"``, ``"packing"``),
-        each with its values, the most frequent first.
-    n_other_encoding
-        Number of chunks that do not have the most frequent encoding.
-    n_cut
-        Number of chunks that do not begin with the first element of a stored chunk, because of a slice or a join.
-    n_turned
-        Number of chunks that show a stored chunk with steps, reversed, repeated, or only along some of its axes.
-    n_other_fill
-        Number of EMPTY and ABSENT cells whose fill value is not the fill value of the array.
-    n_cropped
-        Number of chunks that show the beginning of longer stored chunks, if there is no other difference.
-    """
+    """How an array differs from a plain one, and how many of its chunks do."""
 
     n_chunks: int
     obstacle: str | None

@@ -16,11 +16,6 @@ def split_axis(chunks: Chunks, axis: int, inner: int, /) -> Chunks:
     """Split an axis in two; the second has ``inner`` elements.
 
     Cells are cut where a row of the second axis begins, and at every position within a row where a cell begins.
-
-    Raises
-    ------
-    ChunkAlignmentError
-        There would be too many cells.
     """
     manifest, grid = chunks
     old = grid.axes[axis]
@@ -46,13 +41,6 @@ def merge_axes(chunks: Chunks, axis: int, /) -> Chunks:
     """Merge ``axis`` and the next axis.
 
     Cells stay whole if each chunk has whole rows of the second axis in order; otherwise cells are cut between rows.
-
-    Raises
-    ------
-    ChunkAlignmentError
-        There would be too many cells.
-    ManifestError
-        The axis would be too long.
     """
     manifest, grid = chunks
     outer, inner = grid.axes[axis : axis + 2]
@@ -73,13 +61,7 @@ def merge_axes(chunks: Chunks, axis: int, /) -> Chunks:
 
 
 def reshape(chunks: Chunks, shape: Sequence[int], /) -> Chunks:
-    """Reshape the elements in C order; the caller checks that the size stays the same and is not 0.
-
-    Raises
-    ------
-    ChunkAlignmentError
-        There would be too many cells.
-    """
+    """Reshape the elements in C order; the caller checks that the size stays the same and is not 0."""
     old = chunks.grid.array_shape
     for axis in reversed(range(len(old))):
         if old[axis] == 1:

@@ -68,15 +68,6 @@ def _number[T](
 
     A table object that several manifests share is processed once. If a table is longer than all entries that use it,
     unused rows get no number.
-
-    Parameters
-    ----------
-    manifests
-        Manifests to put onto shared tables.
-    get_table, used
-        Functions that return the table of a manifest, and the rows that its entries use, repeated or not.
-    number
-        Function that returns the number of an item in the shared table, and adds a new item to it.
     """
     users: dict[int, list[ChunkManifest]] = {}
     for manifest in manifests:
@@ -163,16 +154,6 @@ def unify(manifests: Sequence[ChunkManifest], /) -> list[ChunkManifest]:
 
     The fill of the first manifest becomes row 0. Encodings that decode alike share a row, and equal locations share a
     row. A table object that manifests share is processed once. If many rows are unused, they are left out.
-
-    Parameters
-    ----------
-    manifests
-        Manifests with one number of axes and one value dtype.
-
-    Returns
-    -------
-    list of ChunkManifest
-        The same chunks; all with the same ``locations``, ``encodings``, ``fills`` and ``inline`` objects.
     """
     if all(_same_tables(manifests[0], other) for other in manifests[1:]):
         return list(manifests)
@@ -191,13 +172,6 @@ def join(manifests: Sequence[ChunkManifest], axis: int, /) -> ChunkManifest:
     """Put the grids of several manifests one after the other along an axis, onto shared tables.
 
     Entries are copied once.
-
-    Parameters
-    ----------
-    manifests
-        Manifests with one number of axes and one value dtype, whose shapes differ only along ``axis``.
-    axis
-        Axis of the chunk grid.
     """
     tables, manifests, recodings = _share(manifests)
     first = manifests[0].shape

@@ -49,16 +49,6 @@ def decoded_by_xarray(codec: Codec, /) -> Decoded:
     """Compare our decoding with the installed xarray's, on numbers of all sizes.
 
     It takes about a millisecond, once for each packing.
-
-    Parameters
-    ----------
-    codec
-        Codec made by :func:`~virtualstack.codecs.cf.cf_codec`.
-
-    Raises
-    ------
-    ValueError
-        Values have no fixed dtype, or xarray does not decode them or decodes them to other values.
     """
     packing = parse_packing(codec)
     try:
@@ -164,13 +154,6 @@ def unpack(array: ManifestArray, /, *, decode_times: bool = True) -> Unpacked:
     """Make the chunks of an array decode to the values that ``xr.open_dataset`` returns, bit by bit.
 
     Decoding is an elementwise codec in front of the codecs of the chunks; fill values are decoded.
-
-    Parameters
-    ----------
-    array
-        Array with attributes as its source has them.
-    decode_times
-        If true, numbers with units of time become dates. Numbers with other units are decoded in any case.
     """
     attributes = {**array.attributes, **array.cf}
     wanted = _packing_attributes(attributes, decode_times=decode_times)

@@ -40,14 +40,7 @@ class _Array(Protocol):
 
 
 def values_of(array: _Array, what: str, /) -> NDArray[Any]:
-    """Return all values of a small array, read-only.
-
-    Raises
-    ------
-    VirtualValuesError
-        There are too many values, or attributes say that stored numbers are not the values: the array has the data type
-        of the numbers, and what is written with these attributes would be unpacked once more.
-    """
+    """Return all values of a small array, read-only."""
     packing = sorted(array.cf.keys() - (set(_MISSING) if array.dtype.kind == "f" else {"_Encoding"}))
     if packing:
         raise needs_values(array, f"{what}, and its numbers are packed by {packing}", Remedy("open with", unpack=True))
@@ -59,11 +52,6 @@ def numbers_of(array: _Array, what: str, /) -> NDArray[Any]:
     """Return the stored numbers of a small array, read-only; missing floats are NaN.
 
     xarray compares an array and asks which of its values are missing, so they are kept for some time.
-
-    Raises
-    ------
-    VirtualValuesError
-        There are too many values.
     """
     if array.nbytes > MAX_VALUES_BYTES:
         raise needs_values(array, f"{what}, and {human_bytes(array.nbytes)} are more than is read unasked")
@@ -80,13 +68,7 @@ def numbers_of(array: _Array, what: str, /) -> NDArray[Any]:
 
 
 def missing_in(array: _Array, what: str, /) -> NDArray[np.bool_]:
-    """Return which values of a small array are missing: by its attributes, or because they are NaN or NaT.
-
-    Raises
-    ------
-    VirtualValuesError
-        There are too many values.
-    """
+    """Return which values of a small array are missing: by its attributes, or because they are NaN or NaT."""
     return np.asarray(pd.isnull(_decoded(numbers_of(array, what), _missing(array))))
 
 

@@ -19,15 +19,6 @@ class Verdict(NDArrayOperatorsMixin):
 
     xarray combines such results with ``|``, ``&`` and ``~`` and calls ``all()``. If references prove the result,
     nothing is read.
-
-    Parameters
-    ----------
-    value
-        True if all elements are known to be true, false if all are known to be false; otherwise ``None``.
-    shape
-        Shape of the arrays in question, in elements.
-    read
-        Function that returns the elements, or raises `VirtualValuesError` if the arrays are too large.
     """
 
     value: bool | None

@@ -172,13 +172,7 @@ class SteppedManifest(DerivedManifest, UnreadManifest):
     def from_range(
         cls, base: Manifest, axis: int, grid_axis: ChunkAxis, picked: range, /
     ) -> tuple[SteppedManifest, ChunkAxis]:
-        """Select equally spaced elements along an axis, at least one; return the manifest and its axis.
-
-        Raises
-        ------
-        ChunkAlignmentError
-            The elements are in more than 2^26 cells.
-        """
+        """Select equally spaced elements along an axis, at least one; return the manifest and its axis."""
         n_cells = min(len(picked), grid_axis.n_cells)
         if n_cells > MAX_CUT_CELLS:
             raise ChunkAlignmentError(

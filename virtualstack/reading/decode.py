@@ -29,13 +29,7 @@ _BATCH_BYTES = 1 << 20  # bytes that are placed together: they stay in the cache
 
 
 def equal_pieces(plan: Plan, begin: int, end: int, out: NDArray[Any], /) -> list[tuple[int, int]]:
-    """Find consecutive chunks of uncompressed values that differ only in their places.
-
-    Returns
-    -------
-    list of tuple
-        First and last (exclusive) chunk of each run that `place_pieces` places together, in order.
-    """
+    """Find consecutive chunks of uncompressed values that differ only in their places."""
     chunks, axes, which = plan.chunks, plan.selection.axes, slice(begin, end)
     if end - begin < _MIN_PIECES or out.dtype.hasobject or any(axis.begin is None for axis in axes):
         return []
@@ -58,24 +52,7 @@ def equal_pieces(plan: Plan, begin: int, end: int, out: NDArray[Any], /) -> list
 
 
 def place_pieces(plan: Plan, begin: int, end: int, got: list[StoredBytes], out: NDArray[Any], /) -> None:
-    """Write pieces that `equal_pieces` found to the result.
-
-    Parameters
-    ----------
-    plan
-        Plan that has the chunks.
-    begin, end
-        Numbers of the first and last (exclusive) chunk.
-    got
-        Fetched bytes of each chunk, or its source.
-    out
-        Result, with an axis for each axis of the array.
-
-    Raises
-    ------
-    CodecError, StorageError
-        A chunk cannot be read, or does not decode; the error does not name the chunk.
-    """
+    """Write pieces that `equal_pieces` found to the result."""
     chunks, parts, axes = plan.chunks, plan.parts, plan.selection.axes
     part, places, joint = chunks.first[begin:end], plan.selection.places, plan.selection.joint
     offset, length = chunks.offset[begin:end], chunks.length.item(begin)
@@ -148,19 +125,7 @@ def fill_holes(plan: Plan, out: NDArray[Any], /) -> None:
 
 
 class DecodeBatch:
-    """Stored chunks that were fetched together; any thread can decode them and write them to the result.
-
-    Parameters
-    ----------
-    plan
-        Plan that has the chunks and their places in the result.
-    begin, end
-        Numbers of the first and last (exclusive) chunk.
-    got
-        Fetched bytes of each chunk, or its source.
-    out
-        Result, with an axis for each axis of the array.
-    """
+    """Stored chunks that were fetched together; any thread can decode them and write them to the result."""
 
     def __init__(self, plan: Plan, begin: int, end: int, got: list[StoredBytes], out: NDArray[Any]) -> None:
         self._plan = plan
@@ -190,13 +155,7 @@ class DecodeBatch:
             begin = run[1]
 
     def place(self, begin: int, end: int, /) -> None:
-        """Decode stored chunks and write their selected elements to the result.
-
-        Raises
-        ------
-        StorageError
-            Bytes cannot be read, or do not decode (`ChunkDecodeError`).
-        """
+        """Decode stored chunks and write their selected elements to the result."""
         if end > begin + 1:
             got = self._got[begin - self._begin : end - self._begin]
             # the error is raised below, with the single chunk that caused it

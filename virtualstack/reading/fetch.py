@@ -91,11 +91,6 @@ def fetch(plan: Plan, begin: int, end: int, storage: Storage, /) -> list[StoredB
     """Read the stored bytes of chunks ``begin`` to ``end``, each with exactly the length in the plan.
 
     For a `DirectSource`, the result is the source itself, and nothing is read yet.
-
-    Raises
-    ------
-    StorageError
-        A source is missing, is too short, or has changed since it was indexed; the message names variable and cell.
     """
     codes = plan.chunks.location[begin:end]
     lines = begin + np.flatnonzero(codes[1:] != codes[:-1]) + 1

@@ -17,24 +17,7 @@ __all__ = ["in_files", "inline_nameless"]
 def inline_nameless(
     group: ManifestGroup, /, *, storage: StorageLike = None, inline_limit: int = 1 << 20
 ) -> ManifestGroup:
-    """Return a group whose chunks all have URLs that other processes can open, or are INLINE.
-
-    Parameters
-    ----------
-    group
-        Group to write.
-    storage
-        Storage by which chunks are read that become INLINE.
-    inline_limit
-        Largest size of the values of a variable that become INLINE, in bytes.
-
-    Raises
-    ------
-    WriterError
-        A variable is larger, and some of its chunks are in bytes that only this process has.
-    StorageError
-        The chunks cannot be read.
-    """
+    """Return a group whose chunks all have URLs that other processes can open, or are INLINE."""
     reached = Storage.from_option(storage)
 
     def change(array: ManifestArray) -> ManifestArray:
@@ -60,11 +43,6 @@ def in_files(group: ManifestGroup, storage: Storage, /) -> ManifestGroup:
     """Return a group whose chunks in stored members of archives are byte ranges of the archives.
 
     Chunks in compressed members keep the chained URL of their member.
-
-    Raises
-    ------
-    StorageError
-        An archive cannot be read.
     """
     return group.map_arrays(lambda array: _in_file(array, storage))
 

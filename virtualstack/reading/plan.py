@@ -72,15 +72,7 @@ class Decoding:
         return math.prod(self.shape) * self.itemsize
 
     def numbers(self, raw: Bytes, /) -> NDArray[Any]:
-        """Decode bytes to the numbers that values are made from, as a 1-D array.
-
-        Raises
-        ------
-        CodecError
-            The bytes do not decode.
-        UnsupportedFeatureError, MissingDependencyError
-            A codec is not installed.
-        """
+        """Decode bytes to the numbers that values are made from, as a 1-D array."""
         stored = self.elementwise.stored
         if not self.is_raw:
             return self._decoder()(raw).reshape(-1)
@@ -96,20 +88,7 @@ class Decoding:
 def find_decoding(
     dtype: np.dtype[Any], shape: tuple[int, ...], codecs: tuple[Codec, ...], fill: bytes | None, /
 ) -> Decoding:
-    """Return the decoding of chunks of an encoding; equal encodings share one object.
-
-    Parameters
-    ----------
-    dtype, shape, codecs
-        Dtype, shape and codecs of the encoding.
-    fill
-        Bytes of the fill value, for shards, which do not hold it; ``None`` if there are several (:func:`only_fill`).
-
-    Raises
-    ------
-    UnsupportedFeatureError
-        The codecs cannot be split into codecs of the chunk and steps for each value.
-    """
+    """Return the decoding of chunks of an encoding; equal encodings share one object."""
     elementwise = split_elementwise(with_fill(codecs, () if fill is None else (fill,)), dtype)
     is_raw = not dtype.hasobject and dtype.itemsize > 0 and not elementwise.codecs
     stored = elementwise.stored
@@ -141,15 +120,6 @@ class ChunkPart:
     """Parts of the result; each is a strided view of a decoded chunk.
 
     Part i begins at element ``base[i]`` of its decoded chunk and belongs to segment ``position[axis][i]`` of each axis.
-
-    Parameters
-    ----------
-    base
-        First element of each part in its chunk, shape ``(n,)``.
-    strides
-        Elements of the chunk from one selected element to the next along each axis, shape ``(n, axes)``.
-    position
-        Numbers of the segments, shape ``(n,)``, for each axis.
     """
 
     base: NDArray[np.int64]
@@ -159,21 +129,7 @@ class ChunkPart:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class StoredChunks:
-    """Chunks to fetch and decode, sorted by location and offset.
-
-    Parameters
-    ----------
-    location
-        Location codes, as in a manifest, shape ``(m,)``.
-    offset, length
-        Bytes to fetch, shape ``(m,)``. For raw chunks they run from the first to the last selected element.
-    decoding
-        Row of each chunk in the decodings of the plan, shape ``(m,)``.
-    is_raw
-        True if numbers are consecutive, so that a part can be fetched alone, shape ``(m,)``.
-    first
-        The parts of chunk i are ``first[i]`` to ``first[i + 1]``, shape ``(m + 1,)``.
-    """
+    """Chunks to fetch and decode, sorted by location and offset."""
 
     location: NDArray[np.uint32]
     offset: NDArray[np.int64]
@@ -228,17 +184,7 @@ DAMAGED = "The source is damaged or is not the one that was indexed: restore it 
 def undecodable(
     name: str | None, cell: tuple[int, ...], stored: tuple[Sequence[Location], int, int, int], why: str, /
 ) -> ChunkDecodeError:
-    """Return the error for a chunk that does not decode.
-
-    Parameters
-    ----------
-    name, cell
-        Name of the variable, and index of a cell that uses the chunk.
-    stored
-        Table of locations, location code, offset and length.
-    why
-        Reason, and a remedy.
-    """
+    """Return the error for a chunk that does not decode."""
     locations, code, offset, length = stored
     url = locations[code - FIRST].url if code >= FIRST else None
     return ChunkDecodeError(
@@ -267,15 +213,7 @@ _MAX_GAP_BYTES = 1 << 14
 
 
 def make_plan(array: ManifestArray, selection: Selection, /, *, absent: OnAbsent) -> Plan:
-    """Find the stored chunks that a selection needs; no bytes are read.
-
-    Raises
-    ------
-    StorageError
-        A chunk is ABSENT, and ``absent`` is "raise".
-    ManifestError
-        A cell reaches outside of its decoded chunk.
-    """
+    """Find the stored chunks that a selection needs; no bytes are read."""
     plan = _plan(array, selection, absent)
     cut: tuple[int, ...] = ()
     for _ in selection.axes:

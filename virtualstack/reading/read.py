@@ -35,37 +35,6 @@ def read_array(
     Every stored chunk of the selection is fetched and decoded once. For uncompressed chunks, only the bytes from the
     first to the last selected element are fetched. About 64 MiB of stored bytes are in memory at a time, in addition to
     the result.
-
-    Parameters
-    ----------
-    array
-        Any virtual array.
-    key
-        One integer, slice or 1-D array of integers or booleans for each axis, or ``...``. Arrays select along their own
-        axis alone (outer indexing), in any order, with repetitions.
-    storage
-        Access to the sources; see :meth:`~virtualstack.storage.Storage.from_option`.
-    absent
-        If ``"raise"``, an ABSENT chunk is an error; otherwise it reads as its fill value. EMPTY chunks always do.
-
-    Returns
-    -------
-    numpy.ndarray
-        New, writeable array in native byte order; integers of the key drop their axis.
-
-    Raises
-    ------
-    IndexError
-        The key does not fit the array.
-    StorageError
-        A source is missing, is shorter than in the manifest, or has changed; or a chunk is ABSENT and ``absent`` is
-        "raise". A chunk that does not decode is a `ChunkDecodeError`.
-    ManifestError
-        A cell reaches outside of its decoded chunk.
-    UnsupportedFeatureError
-        A codec is not installed.
-    ReaderError
-        The values do not fit in memory.
     """
     check_absent(absent)
     storage = Storage.from_option(storage).with_access(array.access)
@@ -85,28 +54,7 @@ def read_points(
     *,
     absent: Literal["fill", "raise"] = "fill",
 ) -> NDArray[Any]:
-    """Read points of a virtual array; each chunk that holds points is read once.
-
-    Parameters
-    ----------
-    array
-        Any virtual array.
-    items
-        For each axis a slice, or the indexes of the points along it; at least one axis has indexes. The indexes are
-        broadcast against each other.
-    storage, absent
-        Access to the sources and treatment of ABSENT chunks, as in :func:`read_array`.
-
-    Returns
-    -------
-    numpy.ndarray
-        New array; the axes of the points come first, then the axes of slices, as in xarray's vectorized indexing.
-
-    Raises
-    ------
-    IndexError, StorageError, ManifestError, UnsupportedFeatureError, ReaderError
-        The conditions are the same as in :func:`read_array`.
-    """
+    """Read points of a virtual array; each chunk that holds points is read once."""
     check_absent(absent)
     points = np.broadcast_arrays(*(item for item in items if not isinstance(item, slice)))
     flat = iter([x.reshape(-1) for x in points])
@@ -203,29 +151,7 @@ _MAX_ALONE_BYTES = 1 << 20
 
 
 def _read_cell(array: ManifestArray, items: list[Any], storage: Storage) -> NDArray[Any] | None:
-    """Read a selection of integers and slices that is in one stored chunk.
-
-    Parameters
-    ----------
-    array
-        Any virtual array.
-    items
-        Key of each axis.
-    storage
-        Access to the sources.
-
-    Returns
-    -------
-    numpy.ndarray or None
-        New array with an axis for each axis of the virtual array. It is ``None`` if the selection is empty, has other
-        keys, is in several cells, or is in a chunk that is not stored. It is also ``None`` if the manifest is wrong:
-        planning raises the error.
-
-    Raises
-    ------
-    StorageError
-        The bytes cannot be read, or do not decode (`ChunkDecodeError`). Planning would request them once more.
-    """
+    """Read a selection of integers and slices that is in one stored chunk."""
     ranges = list(_ranges(array.shape, items))
     if len(ranges) != len(items):
         return None

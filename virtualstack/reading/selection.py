@@ -111,13 +111,7 @@ class Selection:
 
 
 def select(grid: ChunkGrid, items: list[Any], /) -> Selection:
-    """Apply the keys of all axes to a chunk grid.
-
-    Raises
-    ------
-    IndexError
-        An index is out of range, or is not made of integers.
-    """
+    """Apply the keys of all axes to a chunk grid."""
     axes, kept = [], []
     for number, (axis, item) in enumerate(zip(grid.axes, items, strict=True)):
         if isinstance(item, (int, np.integer)) and not isinstance(item, (bool, np.bool_)):
@@ -135,13 +129,7 @@ def select(grid: ChunkGrid, items: list[Any], /) -> Selection:
 
 
 def expand(key: OuterKey, ndim: int, /) -> list[Any]:
-    """Return a key as a list with one key for each axis.
-
-    Raises
-    ------
-    IndexError
-        The key has too many parts for the axes, or more than one ellipsis.
-    """
+    """Return a key as a list with one key for each axis."""
     items: list[Any] = list(key) if isinstance(key, tuple) else [key]
     dots = [i for i, item in enumerate(items) if isinstance(item, EllipsisType)]
     if len(dots) > 1:
@@ -153,20 +141,7 @@ def expand(key: OuterKey, ndim: int, /) -> list[Any]:
 
 
 def select_points(grid: ChunkGrid, items: Sequence[slice | NDArray[np.integer[Any]]], /) -> Selection:
-    """Apply the indexes of points to a chunk grid.
-
-    Parameters
-    ----------
-    grid
-        Chunk grid of the array.
-    items
-        For each axis a slice, or the indexes of all points along it, shape ``(n,)``; at least one axis has indexes.
-
-    Raises
-    ------
-    IndexError
-        An index is out of range.
-    """
+    """Apply the indexes of points to a chunk grid."""
     joint = tuple(i for i, item in enumerate(items) if not isinstance(item, slice))
     index = {i: _index_array(items[i], i, grid.axes[i].length) for i in joint}
     cells = {i: grid.axes[i].find(index[i]) for i in joint}

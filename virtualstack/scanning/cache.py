@@ -166,13 +166,7 @@ def _let_pass(source: Source) -> None:
 
 
 def is_unchanged(versions: Mapping[str, Version | None], main: str, storage: Storage, /) -> bool:
-    """Return whether all files still have these versions, with one request for each file.
-
-    Raises
-    ------
-    StorageError
-        The version of the main file cannot be read. Other files count as changed in this case.
-    """
+    """Return whether all files still have these versions, with one request for each file."""
     return all(_is_same(url, before, main, storage) for url, before in versions.items())
 
 
@@ -237,19 +231,6 @@ class ScanCache:
     An object holds the version (size, etag, times, inode) of every file that was opened, including files that the
     source refers to. It also holds the group, as JSON and packed columns with a checksum, compressed. Nothing in an
     object can be executed. Objects that are damaged or of another format are written again.
-
-    Parameters
-    ----------
-    target
-        Folder or bucket of the objects.
-    how
-        Description of how sources are read, as text.
-    storage, marks
-        Access to the sources, and a hash of the options of each URL prefix.
-    environment
-        Hash of the environment variables that matter for remote sources.
-    is_checked
-        If true, versions are compared with the current ones.
     """
 
     target: Target
@@ -270,13 +251,7 @@ class ScanCache:
         *,
         is_checked: bool,
     ) -> ScanCache:
-        """Open the cache in a directory or under a URL.
-
-        Raises
-        ------
-        StorageError
-            The cache does not exist, and cannot be created.
-        """
+        """Open the cache in a directory or under a URL."""
         target = storage.target(place)
         try:
             target.put(_TAG_NAME, _TAG)

@@ -27,18 +27,6 @@ def open_executor(client: Any | None, /) -> tuple[Executor, int, Callable[[], bo
     The function must be called repeatedly. It returns true if the client is closed; dask may then never finish its
     futures. It warns once if a cluster has lost all its workers for a minute. A closed client has no threads, and its
     executor accepts no tasks.
-
-    Parameters
-    ----------
-    client
-        Client of the cluster, or ``None`` for the client of this session.
-
-    Raises
-    ------
-    ValueError
-        No client is given, and the session has no client.
-    TypeError
-        The object is not a synchronous client.
     """
     find: Any = default_client  # distributed has no types for these
     if client is None:

@@ -129,13 +129,7 @@ class DaemonThreads(Executor):
 
 
 def call_within[T](seconds: float, function: Callable[[], T], /) -> T:
-    """Call a function in a new thread, and stop waiting for it after a time limit. The thread is not stopped.
-
-    Raises
-    ------
-    TimeoutError
-        The call took longer than the limit.
-    """
+    """Call a function in a new thread, and stop waiting for it after a time limit. The thread is not stopped."""
     return DaemonThreads().submit(function).result(seconds)
 
 
@@ -306,13 +300,7 @@ def _as_within(part: ManifestGroup, whole: ManifestGroup) -> ManifestGroup:
 
 
 def _group(found: object, url: str) -> ManifestGroup:
-    """Check that a reader returned a group; anything else would be lost silently.
-
-    Raises
-    ------
-    ReaderError
-        The reader returned an object that is not a group.
-    """
+    """Check that a reader returned a group; anything else would be lost silently."""
     if not isinstance(found, ManifestGroup):
         raise ReaderError(f"'{url}': its reader returned a {type(found).__name__}, not a ManifestGroup", url=url)
     return found

@@ -184,13 +184,7 @@ def scan(
 
 
 def _check_kinds(reader: object, retries: object, timeout: object, options: object) -> None:
-    """Raise at once for arguments that would make every source fail.
-
-    Raises
-    ------
-    TypeError
-        An argument has a wrong type.
-    """
+    """Raise at once for arguments that would make every source fail."""
     if reader is not None and not isinstance(reader, str) and not callable(getattr(reader, "read", None)):
         raise TypeError(
             f"reader={reader!r:.{_MAX_CHARACTERS}} is neither the name of a reader nor an object with a method read()"
@@ -236,13 +230,7 @@ def _handle(url: object, place: str) -> Handle:
 
 
 def _checked(url: str | os.PathLike[str], place: str) -> str:
-    """Return a URL or path as text.
-
-    Raises
-    ------
-    StorageError
-        The item is empty, which would be the working directory, or a path of bytes.
-    """
+    """Return a URL or path as text."""
     text = os.fspath(url)
     if not isinstance(text, str) or not text:
         raise StorageError(f"{place or 'the source'} is not a URL or path: {url!r:.{_MAX_CHARACTERS}}")

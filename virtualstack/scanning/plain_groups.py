@@ -26,13 +26,7 @@ _MAX_CELLS = 1 << 27  # in all arrays: 3 GiB of entries; forged data of a few by
 
 
 def from_group(group: ManifestGroup, heap: Heap, /) -> Json:
-    """Return the JSON of a group. Chunk references go to the heap in packed columns.
-
-    Raises
-    ------
-    UnstorableError
-        An attribute has no plain form, chunks are in pages, or there are more than 2^27 chunks.
-    """
+    """Return the JSON of a group. Chunk references go to the heap in packed columns."""
     n_cells = sum(math.prod(array.grid.shape) for _, node in group.walk() for array in node.arrays.values())
     if n_cells > _MAX_CELLS:
         raise UnstorableError(f"{n_cells} chunks")
@@ -49,13 +43,7 @@ def _from_group(group: ManifestGroup, heap: Heap) -> Json:
 
 
 def to_group(data: Json, heap: memoryview, /) -> ManifestGroup:
-    """Return the group, with every entry checked.
-
-    Raises
-    ------
-    ManifestError, ValueError, TypeError, KeyError
-        The JSON does not describe a group.
-    """
+    """Return the group, with every entry checked."""
     return _to_group(data, heap, _Room())
 
 

@@ -76,13 +76,7 @@ class Workers:
         return unpack_outcomes(future.result(), urls)
 
     def renew(self) -> None:
-        """Replace an executor that broke. An executor of the user is replaced by processes of this machine.
-
-        Raises
-        ------
-        RuntimeError
-            The new processes do not start.
-        """
+        """Replace an executor that broke. An executor of the user is replaced by processes of this machine."""
         self.close(is_idle=True)
         if self.make is None:
             self.make, self.job = functools.partial(KillablePool, _n_cpus()), replace(self.job, may_exit=True)
@@ -105,15 +99,7 @@ class Workers:
 
 
 def find_workers(executor: ExecutorLike, job: Job, urls: Sequence[str], /) -> Workers | None:
-    """Return the workers for some sources, or ``None`` to read them one after the other in this thread.
-
-    Raises
-    ------
-    ValueError, TypeError
-        ``executor`` is not a known name or executor, or the job cannot be pickled.
-    MissingDependencyError
-        A dask executor was requested, and dask is not installed.
-    """
+    """Return the workers for some sources, or ``None`` to read them one after the other in this thread."""
     n = len(urls)
     any_remote = any(map(is_remote, urls))
     if executor is None:
@@ -179,13 +165,6 @@ class Schedule:
     If a worker dies, all running tasks are lost, also those of other workers. They are repeated one task at a time. A
     task that kills its worker again is repeated one source at a time, so that only the source at fault is lost. If an
     executor accepts no more tasks, the sources that were not submitted are reported as lost.
-
-    Parameters
-    ----------
-    urls
-        URLs of the sources.
-    workers
-        Workers that read the sources.
     """
 
     def __init__(self, urls: Sequence[str], workers: Workers, /) -> None:

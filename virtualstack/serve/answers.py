@@ -113,19 +113,7 @@ type Read = Callable[[int, int], Awaitable[Lease]]
 
 
 class ChunkAnswer:
-    """Bytes of a chunk, sent in pieces, so that a client that takes none holds up little memory, and not for ever.
-
-    Parameters
-    ----------
-    status, headers
-        Status and headers.
-    lease, begin, stop
-        Bytes that were read before, and which of them are sent. They are released at the end.
-    timeout
-        Seconds that the client may take for each piece.
-    more
-        Bytes that are read and sent afterwards.
-    """
+    """Bytes of a chunk, sent in pieces, so that a client that takes none holds up little memory, and not for ever."""
 
     def __init__(
         self,

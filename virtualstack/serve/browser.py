@@ -57,15 +57,7 @@ class _Version:
 
 
 class BrowserServer:
-    """The page at ``/``, and what it asks for below ``/-/``.
-
-    Parameters
-    ----------
-    cubes
-        Cubes by name.
-    timeout
-        Seconds that a request waits for a source.
-    """
+    """The page at ``/``, and what it asks for below ``/-/``."""
 
     def __init__(self, cubes: Mapping[str, Cube], /, *, timeout: float) -> None:
         self._cubes = cubes

@@ -125,15 +125,7 @@ class Content:
         return any(_UNSAFE.search("/".join((path, *group.arrays))) for path, group in self.group.walk())
 
     def document(self, key: str, zarr_format: ZarrFormat, /, *, quoted: bool = False) -> Document | None:
-        """Return a metadata document, or ``None`` if the key is none. Documents of groups hold those of all members.
-
-        Parameters
-        ----------
-        key, zarr_format
-            Key in one version of zarr.
-        quoted
-            If true, members have names that need no quotes in a URL, for clients that put names into URLs as they are.
-        """
+        """Return a metadata document, or ``None`` if the key is none. Documents of groups hold those of all members."""
         name, keys = key.rpartition("/")[2], self.keys[zarr_format]
         if name not in keys.document_names:
             return None
@@ -149,11 +141,6 @@ class Content:
         """Return a chunk, or ``None`` if it was never written, so that it reads as the fill value.
 
         The references of an array are kept in memory from its first chunk on, if they are not many.
-
-        Raises
-        ------
-        StorageError
-            The references cannot be read, or the chunk is ABSENT and should raise an error.
         """
         if not array.is_in_memory:
             array = self._with_references(array)

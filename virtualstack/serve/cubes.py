@@ -74,33 +74,7 @@ class _Opened:
 
 @dataclass(eq=False, kw_only=True)
 class Cube:
-    """A cube that is served, at any of its versions.
-
-    Parameters
-    ----------
-    name
-        Name in URLs.
-    url
-        URL of the references, ``None`` for a cube in memory.
-    kind
-        Name of the reader, such as ``"vstack"``.
-    clients
-        What readers of each version of zarr can do.
-    open_newest
-        Function that opens the newest version.
-    stamp
-        Function that returns the identity of the newest version with few requests; ``None`` if the cube never changes.
-    open_at
-        Function that opens a snapshot by its name in URLs; ``None`` if the cube has no snapshots.
-    open_repository
-        Function that opens the cube as a `Repository`; ``None`` if it is no vstack.
-    refresh
-        Seconds for which the newest version counts as the newest.
-    n_threads
-        Number of chunks that are read at a time.
-    verified
-        File with the result of verifying the sources, if there is one.
-    """
+    """A cube that is served, at any of its versions."""
 
     name: str
     url: str | None
@@ -134,15 +108,7 @@ class Cube:
         return self._newest if is_fresh else None
 
     def open(self, at: str | None = None, /) -> Content:
-        """Open the newest version, or a snapshot, and keep nothing.
-
-        Raises
-        ------
-        SourceNotFoundError
-            There is no such snapshot.
-        VirtualStackError
-            The cube cannot be opened.
-        """
+        """Open the newest version, or a snapshot, and keep nothing."""
         if at is None:
             opened = self.open_newest()
         elif self.open_at is None:
@@ -155,15 +121,7 @@ class Cube:
         return Content(opened.group, opened.storage, self.clients, tag=opened.tag, is_fixed=at is not None)
 
     async def content(self, at: str | None = None, /) -> Content:
-        """Return the newest version, or a snapshot.
-
-        Raises
-        ------
-        SourceNotFoundError
-            There is no such snapshot.
-        VirtualStackError
-            The cube cannot be opened.
-        """
+        """Return the newest version, or a snapshot."""
         if at is not None:
             return await self._snapshot(at)
         if self.fresh is not None:
@@ -215,15 +173,7 @@ def make_cube(
     refresh: float,
     n_threads: int,
 ) -> Cube:
-    """Return the cube for what a user named; nothing is opened yet.
-
-    Raises
-    ------
-    TypeError
-        The object cannot be served.
-    SourceNotFoundError
-        The URL does not exist.
-    """
+    """Return the cube for what a user named; nothing is opened yet."""
     settings: dict[str, Any] = {"name": name, "clients": clients, "refresh": refresh, "n_threads": n_threads}
     reached = Storage.from_option(storage)
     if isinstance(source, Repository):

@@ -47,25 +47,7 @@ _UNVERIFIED = "not verified"
 
 
 class CubeFacts:
-    """Facts about one version of a cube; those that are costly to compute are kept.
-
-    Parameters
-    ----------
-    name
-        Name of the cube.
-    kind
-        Name of its reader.
-    url
-        URL of its references, or ``None``.
-    content
-        The version.
-    open_repository
-        Function that opens the cube as a `Repository`, or ``None`` if it is none.
-    max_boxes
-        Largest number of boxes of a chunk map.
-    verified
-        File with the result of verifying the sources, if there is one.
-    """
+    """Facts about one version of a cube; those that are costly to compute are kept."""
 
     def __init__(
         self,
@@ -90,23 +72,7 @@ class CubeFacts:
         return self._content.group.all_arrays()
 
     def find(self, kind: str, options: Mapping[str, str] | None = None, /) -> dict[str, Any] | None:
-        """Return facts of one kind, or ``None`` if there is no such kind or variable.
-
-        Parameters
-        ----------
-        kind
-            ``"variables"``, ``"counts"``, ``"map"``, ``"timeline"``, ``"sources"``, ``"verified"``, ``"snapshots"`` or
-            ``"diff"``.
-        options
-            ``variable`` of a map; ``offset`` and ``limit`` of lists; ``before`` and ``after`` of a difference.
-
-        Raises
-        ------
-        ValueError
-            A number in the options is none.
-        VirtualStackError
-            The references cannot be read.
-        """
+        """Return facts of one kind, or ``None`` if there is no such kind or variable."""
         options = options or {}
         offset = _number(options, "offset", 0)
         match kind:

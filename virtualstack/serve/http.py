@@ -56,11 +56,6 @@ def read_range(header: str | None, size: int, /) -> tuple[int, int] | None:
 
     >>> read_range("bytes=2-3", 10), read_range("bytes=-4", 10), read_range("bytes=8-20", 10)
     ((2, 4), (6, 10), (8, 10))
-
-    Raises
-    ------
-    RangeError
-        No byte of the range exists.
     """
     found = _RANGE.fullmatch(header.strip()) if header else None
     if found is None or found.groups() == ("", ""):
@@ -99,13 +94,7 @@ def choose_encoding(header: str | None, /) -> str | None:
 
 
 class Document:
-    """A document with its ETag, and its compressed forms, which are made when they are first asked for.
-
-    Parameters
-    ----------
-    data
-        The plain bytes.
-    """
+    """A document with its ETag, and its compressed forms, which are made when they are first asked for."""
 
     __slots__ = "_forms", "data", "etag"
 

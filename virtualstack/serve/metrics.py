@@ -34,13 +34,7 @@ _SECONDS_OF_REQUESTS = 0.5
 
 
 class Metrics:
-    """Counters of one application; those of its worker processes together, if the command started several.
-
-    Parameters
-    ----------
-    reads
-        Chunks of each cube that are being read, and their caches.
-    """
+    """Counters of one application; those of its worker processes together, if the command started several."""
 
     def __init__(self, reads: Sequence[Reads], /) -> None:
         self.write: Callable[[str], None] | None = None  # what writes a line for each request, in place of the log

@@ -35,18 +35,7 @@ class UnwantedError(Exception):
 
 
 def read_if_wanted(read: Callable[[], Bytes], is_wanted: IsWanted, /) -> Bytes:
-    """Read in a thread, if a client still waits.
-
-    Returns
-    -------
-    Bytes
-        What `read` returns.
-
-    Raises
-    ------
-    UnwantedError
-        No client waits.
-    """
+    """Read in a thread, if a client still waits."""
     if not is_wanted():
         raise UnwantedError
     return read()
@@ -111,19 +100,7 @@ class Memory:
 
 @dataclass(slots=True, eq=False)
 class Lease:
-    """Bytes of a chunk, which count once: in the cache, or else in the memory until every client has released them.
-
-    Parameters
-    ----------
-    data
-        The bytes.
-    nbytes
-        Bytes of memory that they take; 0 while they are in the cache.
-    memory
-        The memory.
-    n_users
-        Number of clients that have not released them.
-    """
+    """Bytes of a chunk, which count once: in the cache, or else in the memory until every client has released them."""
 
     data: Bytes
     nbytes: int
@@ -199,37 +176,7 @@ class Reads:
         gone: Callable[[], Coroutine[Any, Any, None]] | None = None,
         is_wanted: IsWanted = lambda: True,
     ) -> Lease:
-        """Return the bytes of a chunk; the caller must release the lease.
-
-        Parameters
-        ----------
-        key
-            Identity of the bytes.
-        read
-            Function that reads them, called once for all clients that wait; see `read_if_wanted`.
-        nbytes
-            Bytes of memory that reading and sending take.
-        timeout
-            Seconds to wait. A chunk that is being read then is read on, for those who ask again.
-        keeps
-            If true, the bytes are kept in the cache.
-        gone
-            Coroutine function that returns when the client has gone.
-        is_wanted
-            Function that tells whether the client is still wanted. A client that is a chunk, and is made from this
-            one, needs it.
-
-        Raises
-        ------
-        TimeoutError
-            The bytes did not come in time.
-        QueueFullError
-            Too many chunks wait.
-        ClientGoneError
-            The client has gone.
-        UnwantedError
-            The client is not wanted any more.
-        """
+        """Return the bytes of a chunk; the caller must release the lease."""
         if (lease := self.find(key)) is not None:
             return lease
         end = asyncio.get_running_loop().time() + timeout

@@ -60,37 +60,6 @@ def report(
     When to use: to send facts about an archive to somebody, or to publish them. Alternatives: :func:`app` serves the
     same page with values of the cube.
 
-    Parameters
-    ----------
-    cube
-        A URL or path of references or of a file, a pattern or list of files to join, a virtual dataset or tree, a
-        group, or a `Repository`.
-    path
-        Path of the report, with the suffix ``.json`` for JSON. A file that exists is replaced.
-    name
-        Name of the cube in the report; by default that of its file.
-    at
-        Snapshot of a vstack (its number) or of an Icechunk repository (its id); by default the newest one.
-    storage
-        Access to the cube and its sources; see :func:`virtualstack.open_virtual_dataset`.
-    allow
-        URLs or paths of files and folders that the cube may refer to, besides its own folder.
-    build
-        Options of :func:`virtualstack.open_virtual_mfdataset`, for patterns and lists of files.
-    verified
-        Path of a file with what ``virtualstack verify STORE --json`` printed: the report says the state of each source.
-
-    Raises
-    ------
-    TypeError
-        The object is no cube.
-    VirtualStackError
-        The cube cannot be opened, or the report cannot be written.
-    WriterError
-        The report would replace the cube.
-    MalformedFileError
-        The file of ``verified`` is not what ``virtualstack verify`` prints, or is about another store.
-
     Examples
     --------
     >>> import xarray as xr

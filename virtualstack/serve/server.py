@@ -59,21 +59,7 @@ _NEWEST = "no-cache"
 
 
 class CubeServer:
-    """The ASGI application below ``/NAME/``.
-
-    Parameters
-    ----------
-    cubes
-        Cubes by name.
-    reads
-        Chunks of each cube that are being read, and their cache: a cube that stalls takes no memory of others.
-    timeout
-        Seconds that a request waits for a source or a client.
-    redirects
-        If true, chunks that are whole objects on a public web server are not read, but named to the client.
-    scope
-        ``"public"``, or ``"private"`` if caches that others share must not keep answers.
-    """
+    """The ASGI application below ``/NAME/``."""
 
     def __init__(
         self, cubes: Mapping[str, Cube], reads: Mapping[str, Reads], /, *, timeout: float, redirects: bool, scope: str

@@ -18,23 +18,7 @@ __all__ = ["Verified", "VerifiedFile"]
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Verified:
-    """A result of verification.
-
-    Parameters
-    ----------
-    url
-        URL of the store.
-    snapshot
-        Number of the snapshot.
-    time
-        Time of the check, as ISO 8601.
-    statuses
-        Status of each source by URL.
-    problems
-        URL, status and reason of each source with a problem.
-    chunks
-        Status of each chunk that was compared with its source.
-    """
+    """A result of verification."""
 
     url: str
     snapshot: int
@@ -45,15 +29,7 @@ class Verified:
 
 
 class VerifiedFile:
-    """A file with the result of verifying a cube.
-
-    Parameters
-    ----------
-    path
-        Path of the file.
-    url
-        URL of the cube, or ``None`` if it has none.
-    """
+    """A file with the result of verifying a cube."""
 
     def __init__(self, path: str | os.PathLike[str], url: str | None, /) -> None:
         self.path = Path(path)
@@ -61,17 +37,7 @@ class VerifiedFile:
         self._kept: tuple[tuple[int, ...], Verified] | None = None
 
     def read(self) -> Verified:
-        """Return what the file says now.
-
-        Raises
-        ------
-        SourceNotFoundError
-            The file does not exist.
-        StorageError
-            The file cannot be read.
-        MalformedFileError
-            The file is no result of verification, or one of another store.
-        """
+        """Return what the file says now."""
         try:
             found = self.path.stat()
             stamp = found.st_mtime_ns, found.st_size, found.st_ino

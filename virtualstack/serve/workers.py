@@ -48,25 +48,7 @@ def run(
     workers: int,
     announce: Callable[[Mapping[str, VirtualStackError]], None],
 ) -> None:
-    """Serve the cubes that can be opened until the process is stopped.
-
-    Parameters
-    ----------
-    options
-        Parameters of :func:`virtualstack.serve.app`, which can be pickled.
-    host, port
-        Where to listen.
-    workers
-        Number of processes. They share the limits of memory and cache, but a chunk may be read once by each.
-
-    announce
-        Function that is called when the cubes are open, with the errors of the others.
-
-    Raises
-    ------
-    VirtualStackError
-        No cube can be opened.
-    """
+    """Serve the cubes that can be opened until the process is stopped."""
     settings: dict[str, Any] = {"host": host, "port": port, "log_level": "warning", "access_log": False}
     settings["http"] = LimitedProtocol
     opened: dict[str, Cube] = {}

@@ -38,22 +38,7 @@ _MAX_CHUNKS = 1 << 24
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SampledChunk:
-    """A chunk that was compared.
-
-    Parameters
-    ----------
-    variable
-        Path of the variable in the store.
-    cell
-        Cell of the chunk grid.
-    url
-        URL of the source.
-    status
-        ``"equal"``; ``"different"``, also if the chunk cannot be read; or ``"not compared"`` if no other library reads
-        it.
-    reason
-        The difference, or the reason why the chunk was not compared.
-    """
+    """A chunk that was compared."""
 
     variable: str
     cell: tuple[int, ...]
@@ -109,33 +94,6 @@ def compare_sample(
     A chunk is compared with the values that its source holds in the same bytes. It is not checked which cells show the
     chunk, or in which order of its elements, because the writer chose that. No other library reads values that were
     written into a store; for these it is only checked that they can be read.
-
-    Parameters
-    ----------
-    arrays
-        Virtual arrays by path.
-    storage
-        Storage through which sources are read.
-    sample
-        Number of chunks, or fraction of all chunks (a float).
-    seed
-        Seed of the random choice.
-    leaving_out
-        Sources whose chunks are not compared.
-    own
-        URL of the folder of values that were written into the store.
-    find_changed
-        Function that returns which of some sources are not as they were recorded, each with the reason. Chunks of
-        these are different: comparing them with the source would compare it with itself.
-    progress
-        ``True`` for a progress bar, or a function of the number of finished sources and of all sources.
-
-    Raises
-    ------
-    ManifestError
-        The sample is too large.
-    MissingDependencyError
-        No library to compare with is installed.
     """
     by_url: dict[str, list[_Chunk]] = {}
     chosen = [x for x in _chosen(arrays, sample, np.random.default_rng(seed)) if x.location not in leaving_out]

@@ -23,17 +23,7 @@ __all__ = ["Difference", "Verification", "verify_against_files"]
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Difference:
-    """A variable that differs from a source file.
-
-    Parameters
-    ----------
-    variable
-        Name of the variable.
-    url
-        URL of the source file.
-    reason
-        The difference, with both values.
-    """
+    """A variable that differs from a source file."""
 
     variable: str
     url: str
@@ -45,17 +35,7 @@ class Difference:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Verification:
-    """The result of comparing a cube with its source files.
-
-    Parameters
-    ----------
-    variables
-        Names of the variables that were compared.
-    n_files
-        Number of the source files.
-    differences
-        Differences; empty if everything is equal.
-    """
+    """The result of comparing a cube with its source files."""
 
     variables: tuple[str, ...]
     n_files: int
@@ -91,42 +71,6 @@ def verify_against_files(
     that the library cannot read counts as different. Equal variables have the same dtype, shape and elements; NaN
     equals NaN, and NaT equals NaT. All values of the cube and of the files are read, one variable of one file at a
     time.
-
-    Parameters
-    ----------
-    dataset
-        A dataset with values, such as ``xr.open_dataset("refs.parq", engine="virtualstack")``.
-    urls
-        The source files, in their order along ``dim``.
-    dim
-        Dimension along which the files were joined; ``None`` for one file, or if all files have the same content.
-    group
-        Path of the group in the files.
-    ignore
-        Names of variables that the files may have and the cube may lack.
-    storage
-        Options to reach the files, as in :func:`virtualstack.open_virtual_dataset`.
-    allow
-        With ``"file:///"``, files of HDF5 may have links to other files, which the library opens.
-    progress
-        ``True`` for a progress bar in a notebook or on stderr, or a function of the number of finished files and of all
-        files.
-
-    Returns
-    -------
-    Verification
-        The differences; the cube is right if there are no differences.
-
-    Raises
-    ------
-    MissingDependencyError
-        No library to read a file is installed.
-    MalformedFileError
-        A file cannot be opened by the library.
-    UnsupportedFeatureError
-        A file has links to other files.
-    StorageError
-        A file, or a source of the cube, cannot be read.
     """
     differences: list[Difference] = []
     names = {str(name) for name in dataset.variables}

@@ -78,32 +78,7 @@ def open_independently(
     decode_times: bool = True,
     is_scanned: bool = False,
 ) -> Iterator[xr.Dataset]:
-    """Open a group of a file by another library than virtualstack, through xarray.
-
-    Parameters
-    ----------
-    url
-        Absolute URL of the file.
-    group
-        Path of the group; ``None`` is the root.
-    storage
-        Storage through which the file is read.
-    concat_characters, decode_times
-        The same as in :func:`xarray.open_dataset`.
-    is_scanned
-        If true, a scan has checked where the values of the file are, so that only its links are not followed.
-
-    Raises
-    ------
-    MissingDependencyError
-        No library for the format is installed.
-    MalformedFileError
-        The library cannot open the file.
-    UnsupportedFeatureError
-        The file names other files, which the library would open, and `Storage.only` does not allow all files.
-    StorageError
-        The file cannot be reached.
-    """
+    """Open a group of a file by another library than virtualstack, through xarray."""
     source = storage.source(url)
     path = local_path(url)
     head = source.read(0, min(4, source.size))
@@ -173,13 +148,7 @@ def _engine_for(url: str, head: bytes) -> tuple[type[BackendEntrypoint], Callabl
 
 
 def decoder_for(source: Source, /) -> ChunkDecoder | None:
-    """Return the decoder of the chunks of a GRIB or TIFF file; ``None`` for another format.
-
-    Raises
-    ------
-    MissingDependencyError
-        The library of the format is not installed.
-    """
+    """Return the decoder of the chunks of a GRIB or TIFF file; ``None`` for another format."""
     head = source.read(0, min(4, source.size))
     if head in _TIFF:
         return _Tiff(source, _imported("tifffile", "tiff"))
@@ -211,13 +180,7 @@ def _not_compared(why: str) -> UnsupportedFeatureError:
 
 @dataclass(frozen=True)
 class _Grib:
-    """A decoder of messages with one field.
-
-    Parameters
-    ----------
-    source
-        The file.
-    """
+    """A decoder of messages with one field."""
 
     source: Source
 
@@ -249,15 +212,7 @@ def _n_fields(message: bytes) -> int:
 
 
 class _Tiff:
-    """A decoder of strips and tiles.
-
-    Parameters
-    ----------
-    source
-        The file.
-    library
-        The module ``tifffile``.
-    """
+    """A decoder of strips and tiles."""
 
     def __init__(self, source: Source, library: Any) -> None:
         self._source = source
@@ -319,13 +274,7 @@ _LIBRARY_ERRORS = OSError, RuntimeError, ValueError, TypeError, LookupError, Att
 
 
 def values_read(read: Callable[[], Any], /) -> NDArray[Any] | str:
-    """Return the values that another library reads, or its error as text.
-
-    Raises
-    ------
-    ReaderError
-        The library is not installed, or must not read the source.
-    """
+    """Return the values that another library reads, or its error as text."""
     try:
         return np.asarray(read())
     except ReaderError:

@@ -43,27 +43,7 @@ def _opened(message: bytes) -> Iterator[Any]:
 
 
 def coordinates(message: bytes, key: str, n_points: int | None = None, /) -> NDArray[np.float64] | None:
-    """Return coordinates of the grid of a message.
-
-    Parameters
-    ----------
-    message
-        A whole message.
-    key
-        Key of eccodes, such as ``"latitudes"`` or ``"distinctLatitudes"``.
-    n_points
-        Expected number of coordinates; any number if ``None``.
-
-    Returns
-    -------
-    numpy.ndarray or None
-        ``None`` if eccodes does not have this key for this grid.
-
-    Raises
-    ------
-    LibraryError
-        eccodes cannot compute them, or there are more or fewer than expected.
-    """
+    """Return coordinates of the grid of a message."""
     with _opened(message) as handle:
         try:
             found = eccodes.codes_get_size(handle, key)
@@ -75,36 +55,13 @@ def coordinates(message: bytes, key: str, n_points: int | None = None, /) -> NDA
 
 
 def values(message: bytes, size: int | None, row: int, is_whole: bool, /) -> NDArray[np.float32]:
-    """Return the values of a message of one field as cfgrib does: in float32, with NaN for missing values.
-
-    Parameters
-    ----------
-    message
-        A whole message.
-    size
-        Expected number of values; any number if ``None``.
-    row
-        Number of points in a row. Rows that run the other way are turned around.
-    is_whole
-        If true, the message has spherical harmonics without missing values. This saves time with short messages.
-
-    Raises
-    ------
-    LibraryError
-        eccodes cannot decode them, or there are more or fewer than expected.
-    """
+    """Return the values of a message of one field as cfgrib does: in float32, with NaN for missing values."""
     with _opened(message) as handle:
         return _values(handle, size, row, is_whole=is_whole)
 
 
 def plain_values(message: bytes, key: str, /) -> NDArray[np.float32] | NDArray[np.float64]:
-    """Return what eccodes returns for a key, without the changes that `values` and `coordinates` make.
-
-    Raises
-    ------
-    LibraryError
-        eccodes cannot decode the message, or every other row of values is reversed.
-    """
+    """Return what eccodes returns for a key, without the changes that `values` and `coordinates` make."""
     with _opened(message) as handle:
         if key != "values":
             return np.asarray(eccodes.codes_get_double_array(handle, key))
@@ -117,24 +74,7 @@ def plain_values(message: bytes, key: str, /) -> NDArray[np.float32] | NDArray[n
 
 
 def kerchunk_values(message: bytes, key: str, dtype: np.dtype[Any], size: int | None, limit: int, /) -> NDArray[Any]:
-    """Return the numbers to which kerchunk's codec ``grib`` decodes a message.
-
-    Parameters
-    ----------
-    message
-        A whole message.
-    key
-        ``"values"``, ``"latitudes"`` or ``"longitudes"``.
-    dtype
-        Data type of the numbers that are returned.
-    size, limit
-        Expected number of bytes, if it is known, and the maximum number of bytes.
-
-    Raises
-    ------
-    LibraryError
-        eccodes cannot decode the message, or the numbers have more or fewer bytes.
-    """
+    """Return the numbers to which kerchunk's codec ``grib`` decodes a message."""
     with _opened(message) as handle:
         check_size("the GRIB message", dtype.itemsize * eccodes.codes_get_size(handle, key), size, limit)
         found = eccodes.codes_get_double_array(handle, key)

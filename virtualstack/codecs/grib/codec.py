@@ -37,26 +37,7 @@ _LIBRARY = "virtualstack.codecs.grib.child"
 
 
 def grib_decoder(options: Mapping[str, Any], shape: tuple[int, ...] | None = None, /) -> GribDecoder:
-    """Make the decoder of messages of one grid.
-
-    Parameters
-    ----------
-    options
-        ``key``: "values" (the default), or "latitudes" or "longitudes". Values decode as in cfgrib, to float32 with NaN
-        for missing ones. Coordinates are those of all points, in float64; the beginning of a message that describes its
-        grid is enough. ``row``: number of points in a row, or in a column if the message stores columns one after
-        another. Every other row is reversed if the message says so. ``grid``: name of the grid; grids of the same name
-        have equal coordinates. ``plain``: if true, kerchunk's codec ``grib`` decodes the same; only writers use it.
-    shape
-        Shape of the decoded chunk, in elements. By default, all points have one dimension.
-
-    Raises
-    ------
-    UnsupportedFeatureError
-        The options are not supported.
-    MissingDependencyError
-        eccodes is not installed.
-    """
+    """Make the decoder of messages of one grid."""
     key, row = options.get("key", "values"), options.get("row", 1)
     is_key = isinstance(key, str) and key in DTYPES  # in a damaged store, the key may be a list
     is_known = not options.keys() - {"grid", "key", "plain", "row"} and is_key and type(row) is int and row > 0
@@ -84,21 +65,7 @@ def grib_decoder(options: Mapping[str, Any], shape: tuple[int, ...] | None = Non
 
 
 def kerchunk_decoder(options: Mapping[str, Any], /) -> BytesDecoder:
-    """Make the decoder of whole messages as kerchunk's codec ``grib`` decodes them.
-
-    Parameters
-    ----------
-    options
-        ``var``: "latitude" or "longitude" for coordinates of all points; anything else means the values. ``dtype``:
-        dtype of the result. The default is float32 for values and float64 for coordinates.
-
-    Raises
-    ------
-    ValueError
-        The dtype is not that of a number.
-    MissingDependencyError
-        eccodes is not installed.
-    """
+    """Make the decoder of whole messages as kerchunk's codec ``grib`` decodes them."""
     import_eccodes()
     var = options.get("var")
     key = f"{var}s" if var in ("latitude", "longitude") else "values"

@@ -54,13 +54,7 @@ _MAX_BITS = 64
 
 
 def check_grid_1(grid: bytes, /) -> None:
-    """Check section 2 of GRIB 1: coordinates of levels and lengths of rows.
-
-    Raises
-    ------
-    CodecError
-        The section contradicts itself.
-    """
+    """Check section 2 of GRIB 1: coordinates of levels and lengths of rows."""
     if len(grid) < 28:
         return
     lists = grid[4] - 1 if 0 < grid[4] < 255 else len(grid)  # coordinates of levels are followed by lengths of rows
@@ -78,13 +72,7 @@ def check_grid_1(grid: bytes, /) -> None:
 
 
 def check_grid_2(grid: bytes, /) -> None:
-    """Check section 3 of GRIB 2: lengths of rows.
-
-    Raises
-    ------
-    CodecError
-        The section contradicts itself.
-    """
+    """Check section 3 of GRIB 2: lengths of rows."""
     template = int.from_bytes(grid[12:14], "big")
     at = _LATLON_2.get(template) or _GAUSSIAN_2.get(template)
     if at is None or len(grid) < at:
@@ -132,26 +120,14 @@ def _check_levels(n: int, end: int, length: int) -> None:
 
 
 def check_product_2(product: bytes, /) -> None:
-    """Check section 4 of GRIB 2: coordinates of levels.
-
-    Raises
-    ------
-    CodecError
-        The section has no room for them.
-    """
+    """Check section 4 of GRIB 2: coordinates of levels."""
     if len(product) >= 9:
         n_levels, template = _PRODUCT.unpack_from(product, 5)
         _check_levels(n_levels, _MIN_PRODUCT_BYTES.get(template, 9) + 4 * n_levels, len(product))
 
 
 def check_packing_2(packing: bytes, /) -> None:
-    """Check section 5 of GRIB 2: how many bits the numbers of complex packing have.
-
-    Raises
-    ------
-    CodecError
-        The numbers have too many bits: eccodes would end the process.
-    """
+    """Check section 5 of GRIB 2: how many bits the numbers of complex packing have."""
     if (
         packing[9:11] in _COMPLEX
         and max((packing[at] for at in _N_BITS_AT if at < len(packing)), default=0) > _MAX_BITS
@@ -187,24 +163,7 @@ _GROUPS = Struct(">IBBIBIB")
 
 
 def _is_safe_packing(n_points: int, packing: bytes, bitmap: bytes, data: bytes) -> bool:
-    """Return whether eccodes decodes values without reading or writing beyond its memory.
-
-    Parameters
-    ----------
-    n_points
-        Number of points of the grid.
-    packing
-        Section 5.
-    bitmap
-        Section 6.
-    data
-        Section 7 after its first five bytes.
-
-    Raises
-    ------
-    CodecError
-        The section of data ends before the values: eccodes would decode the memory after it.
-    """
+    """Return whether eccodes decodes values without reading or writing beyond its memory."""
     n_values, template = int.from_bytes(packing[5:9], "big"), int.from_bytes(packing[9:11], "big")
     if template == _IEEE and len(packing) > 11:
         _check_room(n_values * _IEEE_BITS.get(packing[11], 0), data)
@@ -270,13 +229,7 @@ def _is_plain_png(n_values: int, n_bits: int, data: bytes) -> bool:
 
 
 def _are_safe_groups(n_values: int, packing: bytes, data: bytes) -> bool:
-    """Return whether the groups of complex packing have ``n_values`` values.
-
-    Raises
-    ------
-    CodecError
-        The section of data ends before the groups: eccodes would decode the memory after it.
-    """
+    """Return whether the groups of complex packing have ``n_values`` values."""
     n_bits = packing[19]
     n_groups, least_width, width_bits, least_length, increment, last_length, length_bits = _GROUPS.unpack_from(
         packing, 31
@@ -336,16 +289,6 @@ def last_field(raw: bytes, /) -> bytes:
     """Make a message of the last field of a message whose end may be missing.
 
     GRIB 2 may repeat sections 2 to 7, once for each field. A section that is not repeated keeps its content.
-
-    Parameters
-    ----------
-    raw
-        A message, or its beginning up to the end of the data of one of its fields.
-
-    Raises
-    ------
-    CodecError
-        The bytes are not a GRIB message.
     """
     if _edition(raw) == 1:
         _check_1(raw)
@@ -360,13 +303,7 @@ def last_field(raw: bytes, /) -> bytes:
 
 
 def described(raw: bytes, /) -> bytes:
-    """Make a message without data from the beginning of a message, up to the end of the description of its grid.
-
-    Raises
-    ------
-    CodecError
-        The bytes are not the beginning of a GRIB message.
-    """
+    """Make a message without data from the beginning of a message, up to the end of the description of its grid."""
     if _edition(raw) == 1:
         _check_1(raw)
         return message_1(raw[8:], short_data(bytes(11)))
@@ -400,11 +337,6 @@ def is_safe(message: bytes, /) -> bool:
     """Return whether eccodes decodes the values of a message of one field without a crash.
 
     A message is safe if its values are packed in one of the usual ways, and if its lengths are consistent.
-
-    Raises
-    ------
-    CodecError
-        Packed values end after the end of the message.
     """
     if message[7] == 1:
         return _is_safe_1(message)

@@ -15,26 +15,14 @@ __all__ = ["import_cfgrib", "import_eccodes", "message_owner"]
 
 @functools.cache
 def import_eccodes() -> ModuleType:
-    """Import eccodes, and pyproj before it.
-
-    Raises
-    ------
-    MissingDependencyError
-        eccodes or its library is not installed.
-    """
+    """Import eccodes, and pyproj before it."""
     before_eccodes("pyproj")
     return _imported("eccodes")
 
 
 @functools.cache
 def import_cfgrib(name: str) -> ModuleType:
-    """Import a module of cfgrib, such as ``"dataset"``.
-
-    Raises
-    ------
-    MissingDependencyError
-        cfgrib or eccodes is not installed.
-    """
+    """Import a module of cfgrib, such as ``"dataset"``."""
     import_eccodes()
     return _imported(f"cfgrib.{name}")
 

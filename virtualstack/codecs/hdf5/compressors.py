@@ -39,13 +39,7 @@ _PACKAGE, _EXTRA = "imagecodecs", "hdf5"
 
 
 def check_installed(codec: str, /) -> None:
-    """Raise an error if the package is not installed, without importing it.
-
-    Raises
-    ------
-    MissingDependencyError
-        The package is not installed.
-    """
+    """Raise an error if the package is not installed, without importing it."""
     if importlib.util.find_spec(_PACKAGE) is None:
         raise MissingDependencyError(f"codec '{codec}'", extra=_EXTRA)
 
@@ -79,13 +73,7 @@ def lzf(options: Mapping[str, Any], /) -> BytesDecoder:
 
 
 def szip(options: Mapping[str, Any], /) -> BytesDecoder:
-    """Return the decoder of filter 4: the size in 4 bytes, least significant first, and a stream of libaec.
-
-    Parameters
-    ----------
-    options
-        ``options_mask``, ``pixels_per_block``, ``bits_per_pixel`` and ``pixels_per_scanline``, as in the file.
-    """
+    """Return the decoder of filter 4: the size in 4 bytes, least significant first, and a stream of libaec."""
     settings = szip_settings(options)
     check_installed(SZIP)
 
@@ -151,13 +139,7 @@ def lz4(options: Mapping[str, Any], /) -> BytesDecoder:
 
 
 def bitshuffle_settings(options: Mapping[str, Any], /) -> tuple[int, int, str]:
-    """Return bytes of an element, elements of a block and the compressor.
-
-    Raises
-    ------
-    ValueError, LookupError, TypeError
-        The filter does not support these settings, or a setting is missing.
-    """
+    """Return bytes of an element, elements of a block and the compressor."""
     width, block, compressor = int(options["elementsize"]), int(options["blocksize"]), options["compressor"]
     if compressor not in ("none", *_COMPRESSORS):
         raise ValueError(f"has the compressor {compressor!r}, which is not known")
@@ -167,14 +149,7 @@ def bitshuffle_settings(options: Mapping[str, Any], /) -> tuple[int, int, str]:
 
 
 def bitshuffle(options: Mapping[str, Any], /) -> BytesDecoder:
-    """Return the decoder of filter 32008.
-
-    Parameters
-    ----------
-    options
-        ``elementsize`` in bytes; ``blocksize`` in elements (0: the filter's own choice; compressed chunks store their
-        block size); and ``compressor``: ``"none"``, ``"lz4"`` or ``"zstd"``.
-    """
+    """Return the decoder of filter 32008."""
     width, block, compressor = bitshuffle_settings(options)
     check_installed(BITSHUFFLE)
     if compressor == "none":
@@ -336,13 +311,7 @@ def _decode(chunk: NDArray[np.uint8], size: int) -> NDArray[np.uint8]:
 
 
 def _b2nd(header: bytes) -> tuple[tuple[int, ...], tuple[int, ...]] | None:
-    """Read shapes of chunk and block; return ``None`` if the frame holds plain bytes.
-
-    Raises
-    ------
-    CodecError
-        The metalayer is damaged, or describes several chunks.
-    """
+    """Read shapes of chunk and block; return ``None`` if the frame holds plain bytes."""
     try:
         content = _metalayer(header)
         if content is None:

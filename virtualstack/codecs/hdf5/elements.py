@@ -38,13 +38,7 @@ type _Turn = Callable[[NDArray[np.uint8]], NDArray[np.uint8]]
 
 
 def elements(options: Mapping[str, Any], /) -> BytesDecoder:
-    """Return the decoder; settings as above.
-
-    Raises
-    ------
-    UnsupportedFeatureError
-        The settings are not valid.
-    """
+    """Return the decoder; settings as above."""
     try:
         itemsize = _whole(options["itemsize"], 1)
         turns = [_member(itemsize, member) for member in options["members"]]

@@ -41,19 +41,6 @@ def unpack(
 
     Number ``i`` begins ``first + i * stride`` bits from the start. Bit positions within a byte repeat after at most 8
     numbers, so 8 strided reads return all numbers.
-
-    Parameters
-    ----------
-    data
-        Packed bytes, followed by `PADDING_BYTES` more.
-    out
-        Array of one axis of unsigned integers, with any stride and byte order.
-    first, stride
-        Position of the first number and distance between numbers, in bits.
-    width
-        Bits of a number, 1 to 64.
-    shift
-        Bits by which each number is shifted to the left; the result must fit.
     """
     period = 8 // math.gcd(stride, 8)
     block = out.size if stride % 8 == 0 else _BLOCK_NUMBERS
@@ -90,17 +77,7 @@ def _write(
 
 
 def gather(data: NDArray[np.uint8], bits: NDArray[np.int64], /, *, width: int) -> NDArray[np.uint64]:
-    """Return packed numbers at any positions.
-
-    Parameters
-    ----------
-    data
-        Packed bytes, followed by `PADDING_BYTES` more.
-    bits
-        Positions of numbers, in bits from the start.
-    width
-        Bits of a number, 1 to 64.
-    """
+    """Return packed numbers at any positions."""
     at, skip = bits >> 3, (bits & 7).astype(np.uint64)
     words: NDArray[Any] = np.ndarray((data.size - 8,), ">u8", data, 0, (1,))
     numbers: NDArray[np.uint64] = words[at].astype(np.uint64)
@@ -163,21 +140,7 @@ class _RepeatAxis:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class _Field:
-    """Numbers of one kind in each element.
-
-    Parameters
-    ----------
-    at, first
-        Byte of the decoded element, and bit of the packed element, where the first number begins.
-    width
-        Bits of a packed number.
-    dtype
-        Unsigned integer dtype of the decoded numbers.
-    shift
-        Number of bits to the right of the number in the decoded integer.
-    axes
-        Axes along which the numbers repeat, the slowest first.
-    """
+    """Numbers of one kind in each element."""
 
     at: int
     first: int
@@ -189,19 +152,7 @@ class _Field:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class NbitLayout:
-    """Layout of packed elements that the parameters describe.
-
-    Parameters
-    ----------
-    n_elements
-        Number of elements of a chunk.
-    size
-        Bytes of a decoded element.
-    n_bits
-        Number of bits of a packed element.
-    fields
-        All packed fields.
-    """
+    """Layout of packed elements that the parameters describe."""
 
     n_elements: int
     size: int
@@ -218,11 +169,6 @@ def parse_layout(values: Sequence[int], /) -> NbitLayout | None:
     """Read the client data values of the filter; return ``None`` if the filter does not change chunks.
 
     H5Znbit.c: number of values, a flag for "nothing to do", elements of a chunk, then the datatype as a tree.
-
-    Raises
-    ------
-    ValueError
-        The values contradict themselves.
     """
     check_words(values)
     if len(values) > 1 and values[1]:
@@ -368,19 +314,7 @@ _DECIMALS, _INTEGERS = 0, 2
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Scaling:
-    """Scaling that the parameters describe.
-
-    Parameters
-    ----------
-    n_elements
-        Number of elements of a chunk.
-    dtype
-        Dtype of the values of the chunk, in the stored byte order.
-    decimals
-        Decimal scale factor of floats.
-    fill
-        Fill value, stored as the packed number with all bits set.
-    """
+    """Scaling that the parameters describe."""
 
     n_elements: int
     dtype: np.dtype[Any]
@@ -398,11 +332,6 @@ def parse_scaling(values: Sequence[int], /) -> Scaling | None:
 
     H5Zscaleoffset.c: kind of scaling, its factor, elements of a chunk; class, size, sign and byte order of a number;
     whether there is a fill value, and its bytes in words of 4, least significant first.
-
-    Raises
-    ------
-    ValueError
-        The filter does not support these values.
     """
     check_words(values)
     if len(values) != _N_PARAMETERS:

@@ -127,13 +127,7 @@ class Elements(_Filter):
         return stored_size(options, size)
 
     def encode(self, buf: Any) -> Any:
-        """Return strings unchanged, since they end in NULs.
-
-        Raises
-        ------
-        NotImplementedError
-            The elements contain numbers, which can only be decoded.
-        """
+        """Return strings unchanged, since they end in NULs."""
         return buf if is_text(self.codec.options()) else super().encode(buf)
 
 

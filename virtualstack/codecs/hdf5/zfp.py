@@ -26,17 +26,7 @@ _MAX_FIXED_BLOCK_BITS = 2048
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ZfpHeader:
-    """Content of a zfp header.
-
-    Parameters
-    ----------
-    n_bits
-        Number of bits of the header itself.
-    shape, dtype
-        Shape and dtype of the decoded chunk.
-    block_bits
-        Minimum bits of a block of 4 elements along each axis; if it is more than 1, blocks are padded to it.
-    """
+    """Content of a zfp header."""
 
     n_bits: int
     shape: tuple[int, ...]
@@ -48,16 +38,6 @@ def parse_header(words: Sequence[int], /) -> ZfpHeader:
     """Read a zfp header, least significant bit first.
 
     zfp's ``zfp_read_header``: 32 bits of magic, 52 of type and shape, then 12 or 64 of the mode.
-
-    Parameters
-    ----------
-    words
-        Words of 32 bits: the client data values of the filter without the first one, which stores versions.
-
-    Raises
-    ------
-    ValueError
-        The words are not a zfp header, for example because they were written in the other byte order.
     """
     check_words(words)
     data = np.array(words, "<u4").tobytes()
@@ -81,13 +61,7 @@ def parse_header(words: Sequence[int], /) -> ZfpHeader:
 
 
 def zfp(options: Mapping[str, Any], /) -> BytesDecoder:
-    """Return the decoder.
-
-    Parameters
-    ----------
-    options
-        ``header``: the words of the zfp header, of 32 bits each.
-    """
+    """Return the decoder."""
     words = [int(word) for word in options["header"]]
     header = parse_header(words)
     check_installed(ZFP)

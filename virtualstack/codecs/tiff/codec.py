@@ -24,26 +24,14 @@ _PACKAGE = "imagecodecs"
 
 
 def check_installed() -> None:
-    """Raise an error if the package is not installed, without importing it.
-
-    Raises
-    ------
-    MissingDependencyError
-        The package is not installed.
-    """
+    """Raise an error if the package is not installed, without importing it."""
     if importlib.util.find_spec(_PACKAGE) is None:
         raise MissingDependencyError("decoding TIFF", extra="tiff")
 
 
 @functools.cache
 def imagecodecs(compression: int, /) -> Any:
-    """Import imagecodecs.
-
-    Raises
-    ------
-    UnsupportedFeatureError
-        imagecodecs was built without the compression.
-    """
+    """Import imagecodecs."""
     module = importlib.import_module(_PACKAGE)
     name = COMPRESSIONS[compression]
     codec = getattr(module, {"ccittfax3": "CCITTFAX3"}.get(name, name.upper()), None)
@@ -66,23 +54,7 @@ _NAMED = {8: "CIELAB", 9: "ICCLAB", 10: "ITULAB"}
 
 
 def tiff_decoder(options: Mapping[str, Any], shape: tuple[int, ...] | None = None, /) -> TiffDecoder:
-    """Make the decoder of strips or tiles of one shape.
-
-    Parameters
-    ----------
-    options
-        ``shape``: rows, columns and interleaved samples. All other options are the fields of
-        :class:`~virtualstack.codecs.tiff.settings.Settings`.
-    shape
-        Shape of the decoded chunk. It must have as many elements as the shape of the options, which is the default.
-
-    Raises
-    ------
-    UnsupportedFeatureError
-        The options are not supported.
-    MissingDependencyError
-        imagecodecs is not installed.
-    """
+    """Make the decoder of strips or tiles of one shape."""
     settings, own = Settings.from_options(options)
     if shape is not None and math.prod(shape) != math.prod(own):
         raise UnsupportedFeatureError(f"codec '{TIFF}' makes {own}; expected chunks of {shape}", feature=TIFF)

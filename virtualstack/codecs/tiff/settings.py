@@ -175,13 +175,7 @@ class Settings:
 
     @classmethod
     def from_options(cls, options: Mapping[str, Any], /) -> tuple[Settings, tuple[int, int, int]]:
-        """Read the configuration of a codec; return the settings and the shape of strips or tiles.
-
-        Raises
-        ------
-        UnsupportedFeatureError
-            The configuration is not valid, or asks for something that is not decoded.
-        """
+        """Read the configuration of a codec; return the settings and the shape of strips or tiles."""
         try:
             known: dict[str, Any] = {key: tuple(value) if key in _LISTS else value for key, value in options.items()}
             shape = known.pop("shape", ())

@@ -53,13 +53,7 @@ _KINDS: dict[str, Literal["refused", "inlined", "noted", "packed"]] = {
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ArrayHeader:
-    """An array without its chunks; the attributes are the same as in :class:`~virtualstack.manifests.ManifestArray`.
-
-    Parameters
-    ----------
-    encodings, fills
-        Tables that the codes of entries point into.
-    """
+    """An array without its chunks; the attributes are the same as in :class:`~virtualstack.manifests.ManifestArray`."""
 
     name: str | None
     dtype: np.dtype[Any]
@@ -112,13 +106,7 @@ class ArrayHeader:
 
 
 def from_array_header(header: ArrayHeader, heap: Heap, /) -> dict[str, Json]:
-    """Return the JSON of a header, without its name.
-
-    Raises
-    ------
-    UnstorableError
-        An attribute or dtype has no exact JSON form.
-    """
+    """Return the JSON of a header, without its name."""
     return {
         "dtype": from_dtype(header.dtype),
         "shape": header.grid.array_shape,
@@ -140,13 +128,7 @@ def from_array_header(header: ArrayHeader, heap: Heap, /) -> dict[str, Json]:
 
 
 def to_array_header(data: Mapping[str, Json], heap: memoryview, /, *, name: str | None) -> ArrayHeader:
-    """Return the header of JSON, with a name.
-
-    Raises
-    ------
-    ManifestError, ValueError, TypeError, KeyError
-        The JSON is not a header that this module wrote.
-    """
+    """Return the header of JSON, with a name."""
     dtype, names = to_dtype(data["dtype"]), data["dimension_names"]
     axes = tuple(_to_axis(n, chunks, heap) for n, chunks in zip(data["shape"], data["chunk_shapes"], strict=True))
     return ArrayHeader(
@@ -210,13 +192,7 @@ def _plain(header: ArrayHeader) -> tuple[Json, bytes]:
 
 
 def from_group_header(group: ManifestGroup, heap: Heap, /) -> dict[str, Json]:
-    """Return the JSON of a group without its arrays, children and URL.
-
-    Raises
-    ------
-    UnstorableError
-        An attribute has no exact JSON form.
-    """
+    """Return the JSON of a group without its arrays, children and URL."""
     return {
         "attributes": _from_attributes(group.attributes, heap),
         "coordinates": sorted(group.coordinates),
@@ -239,13 +215,7 @@ def to_group(
     groups: Mapping[str, ManifestGroup],
     url: str | None = None,
 ) -> ManifestGroup:
-    """Return the group of JSON, with arrays, children and URL.
-
-    Raises
-    ------
-    ManifestError, ValueError, TypeError, KeyError
-        The JSON is not a group header that this module wrote.
-    """
+    """Return the group of JSON, with arrays, children and URL."""
     return ManifestGroup(
         arrays=arrays,
         groups=groups,
@@ -269,13 +239,7 @@ def to_group(
 
 
 def to_text(data: Json, /) -> str:
-    """Return JSON data that must be a text.
-
-    Raises
-    ------
-    ManifestError
-        The data are not a text.
-    """
+    """Return JSON data that must be a text."""
     if not isinstance(data, str):
         raise ManifestError(f"{data!r} is not text")
     return data
