@@ -50,15 +50,7 @@ def absent_variables(rest: Absent | None, names: Collection[str], /) -> Absent |
 
 
 def absent_moved(rest: Absent | None, positions: Mapping[str, NDArray[np.int64]], /) -> Absent | None:
-    """Return the absent elements after labels are looked up.
-
-    Parameters
-    ----------
-    rest
-        Absent elements before.
-    positions
-        Source element of each label, by dimension, in shape ``(labels,)``; -1 if the label has no element.
-    """
+    """Return the absent elements after labels are looked up."""
     if rest is None and all(bool((at >= 0).all()) for at in positions.values()):
         return None
 
@@ -108,20 +100,6 @@ def with_missing_value(array: ManifestArray, fill_value: Any = None, /, *, name:
 
     Packed numbers keep their dtype: the function finds the stored number that decodes to a missing value. Plain
     integers become floats, as in xarray's reindexing.
-
-    Parameters
-    ----------
-    array
-        Virtual array.
-    fill_value
-        Value of the elements once they are decoded; a missing value (NaN, NaT) by default.
-    name
-        Name of the variable, for messages.
-
-    Raises
-    ------
-    CombineError
-        No stored value decodes to the fill value.
     """
     dtype = array.dtype
     fill_value = _unless_missing(dtype, fill_value)
@@ -199,24 +177,7 @@ def _no_missing_value(array: ManifestArray, name: str, why: str) -> CombineError
 
 
 def missing_variable(name: str, like: xr.Variable, sizes: Mapping[str, int], fill_value: Any, /) -> xr.Variable:
-    """Make a variable of other sizes whose values are missing, in the dtype that xarray chooses for them.
-
-    Parameters
-    ----------
-    name
-        Name of the variable.
-    like
-        Variable that it replaces; a virtual one becomes ABSENT, in chunks of the same length if these are regular.
-    sizes
-        Sizes of its dimensions; a loaded variable has at least one element along each.
-    fill_value
-        Value of the elements; ``None`` means a missing value.
-
-    Raises
-    ------
-    CombineError
-        A virtual variable has no missing value, or a loaded one cannot hold the given value.
-    """
+    """Make a variable of other sizes whose values are missing, in the dtype that xarray chooses for them."""
     array = virtual_array(like)
     if array is None:
         return _loaded(name, like, sizes, fill_value)

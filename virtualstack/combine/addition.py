@@ -28,11 +28,6 @@ def growing_dimension(stored: ManifestGroup, /) -> str:
     """Return the dimension along which a store was built, and which new files continue.
 
     A store of one dimension has no other.
-
-    Raises
-    ------
-    CombineError
-        The store has none.
     """
     dims = {x for _, node in stored.walk() for array in node.arrays.values() for x in array.dimension_names or ()}
     dim = dims.pop() if len(dims) == 1 else main_dimension([declared_facts(stored)])
@@ -59,28 +54,6 @@ def appended(
     """Return a group of a store with another group appended along a dimension.
 
     Variables without the dimension must be the same and are not changed. The attributes of the store are kept.
-
-    Parameters
-    ----------
-    stored
-        Group of the store.
-    group
-        Group to append, with the same children.
-    dim
-        Dimension that some of the groups have; the other groups must be the same in both.
-    fitting
-        Rules for differences between both.
-    ordered
-        If true, labels must ascend.
-    bundled
-        Function that returns the names of a group's variables whose values are compared and joined in memory.
-
-    Raises
-    ------
-    CombineError
-        The groups do not fit; a note on the error names the group.
-    ChunkAlignmentError
-        Chunks of the group would have to be joined.
     """
     dims = {x for _, node in stored.walk() for array in node.arrays.values() for x in array.dimension_names or ()}
     if not isinstance(dim, str) or dim not in dims:
@@ -183,17 +156,6 @@ class Addition:
     """The way in which a group is added to a target: appended along a dimension, or placed over a region.
 
     The rules are the same for kerchunk, Icechunk and vstack. Additions are made by :meth:`from_options`.
-
-    Parameters
-    ----------
-    append_dim
-        Dimension along which the group is appended; ``None`` for a region.
-    region
-        Region of the target that the group overwrites; ``None`` for appending.
-    ordered
-        If true, labels along ``append_dim`` must ascend.
-    fitting
-        Rules for differences between the group and the target.
     """
 
     append_dim: str | None
@@ -213,13 +175,7 @@ class Addition:
         combine_options: Mapping[str, Any] | None,
         storage: StorageLike,
     ) -> Addition | None:
-        """Check the options of a user, and return the addition; ``None`` if the target is written as a whole.
-
-        Raises
-        ------
-        ValueError
-            Options contradict each other, or an option needs another option that is missing.
-        """
+        """Check the options of a user, and return the addition; ``None`` if the target is written as a whole."""
         if append_dim is None and (join != "exact" or not ordered):
             raise ValueError(f"join={join!r} and ordered={ordered} require append_dim=, which is not given")
         if append_dim is None and region is None:
@@ -242,24 +198,7 @@ class Addition:
         *,
         bundled: Callable[[ManifestGroup], Collection[str]] = bundled_in,
     ) -> tuple[ManifestGroup, Mapping[str, Sequence[Overlay]]]:
-        """Return the changed group of the target, and overlays on its virtual variables, by their paths.
-
-        Parameters
-        ----------
-        stored
-            Group of the target.
-        group
-            Group to add.
-        bundled
-            Function that returns the names of a group's variables whose values are compared and joined in memory.
-
-        Raises
-        ------
-        CombineError
-            The groups do not fit.
-        ChunkAlignmentError
-            Chunks do not end at chunk boundaries of the target.
-        """
+        """Return the changed group of the target, and overlays on its virtual variables, by their paths."""
         if self.append_dim is not None:
             return appended(stored, group, self.append_dim, self.fitting, ordered=self.ordered, bundled=bundled), {}
         if self.region is None:

@@ -34,26 +34,6 @@ def concat_parts(
 
     Variables with the dimension are joined. If no file has the dimension, all data variables are joined, and so is the
     coordinate of the same name. The other variables must be the same in all parts, and the first part's are used.
-
-    Parameters
-    ----------
-    parts
-        At least one part, in the order in which they are joined; they are aligned along all other dimensions.
-    dim
-        Name of the dimension.
-    rules
-        Rules for differences.
-    storage
-        Storage by which values are read that must be compared.
-    is_append
-        If true, the first part is that of a store, whose variables keep their dimensions. Messages depend on it.
-
-    Raises
-    ------
-    CombineError
-        The parts do not fit; the message names the difference, the files and a remedy.
-    StorageError
-        Values to be compared cannot be read.
     """
     is_new = _is_new(parts, dim)
     joined_names = _joined(parts, dim, rules, storage, is_new=is_new)
@@ -96,19 +76,7 @@ def unite_parts(
     left_out: Iterable[Attribute],
     /,
 ) -> Part:
-    """Return the part of joined variables, with the attributes that hold for all parts and the notes for reports.
-
-    Parameters
-    ----------
-    parts
-        Parts that were joined.
-    dim
-        Dimension along which they were joined; ``None`` if they were merged.
-    variables, indexes, left_out
-        Variables, indexes and attributes left out of the new part.
-    rules
-        Rules with ``combine_attrs``.
-    """
+    """Return the part of joined variables, with the attributes that hold for all parts and the notes for reports."""
     attributes, found = merge_attributes([part.attributes for part in parts], rules, name=None, sources=parts)
     refusals = dict.fromkeys(x for part in parts for x in part.refusals)
     sizes: dict[str, int] = {}
@@ -182,13 +150,7 @@ def _remedies(name: str, parts: Sequence[Part], dim: str, rules: Rules, is_appen
 
 
 def _of_all_variables(parts: Sequence[Part], dim: str, joined_names: Collection[str], rules: Rules) -> Sequence[Part]:
-    """Return parts that all have the same variables; a joined variable that a file lacks is ABSENT there.
-
-    Raises
-    ------
-    CombineError
-        A file lacks a variable, and ``join`` is not "outer".
-    """
+    """Return parts that all have the same variables; a joined variable that a file lacks is ABSENT there."""
     names = dict.fromkeys(name for part in parts for name in part.variables)
     if all(len(part.variables) == len(names) for part in parts):
         return parts
@@ -292,20 +254,7 @@ def _join(name: str, members: Sequence[xr.Variable], parts: Sequence[Part], dim:
 
 
 def check_calendars(name: str, parts: Sequence[Part], values: Sequence[NDArray[Any]], /) -> None:
-    """Refuse loaded dates of several calendars: joined, they would be objects of several types.
-
-    Parameters
-    ----------
-    name
-        Name of the variable.
-    parts, values
-        The files, and the values of the variable in each file.
-
-    Raises
-    ------
-    CombineError
-        Calendars differ; the message names two of them, and a file of each.
-    """
+    """Refuse loaded dates of several calendars: joined, they would be objects of several types."""
     if all(x.dtype.kind != "O" for x in values):
         return
     first: tuple[str, Part] | None = None
@@ -370,15 +319,7 @@ def _expanded(variable: xr.Variable, dim: str, part: Part) -> xr.Variable:
 
 
 def merge_parts(parts: Sequence[Part], rules: Rules, storage: Storage, /) -> Part:
-    """Return one part with the variables of all parts.
-
-    Raises
-    ------
-    CombineError
-        Labels or lengths differ, or a variable of several parts does.
-    StorageError
-        Values to be compared cannot be read.
-    """
+    """Return one part with the variables of all parts."""
     if len(parts) == 1:
         return parts[0]
     parts = align(parts, rules)

@@ -88,15 +88,7 @@ class Rules:
     def from_options(
         cls, *, join: Join = "exact", tolerance: Any = None, options: Mapping[str, Any] | None = None
     ) -> Rules:
-        """Check the options of a user.
-
-        Raises
-        ------
-        ValueError
-            An option or its value is not known.
-        CombineError
-            The tolerance is not valid.
-        """
+        """Check the options of a user."""
         options = dict(options or {})
         known = ("data_vars", "coords", "compat", "combine_attrs", "fill_value")
         unknown = sorted(options.keys() - set(known))
@@ -165,11 +157,6 @@ def joined(arrays: Sequence[ManifestArray], axis: int, /) -> ManifestArray:
 
     Floats that mark missing values by different attributes are decoded to NaN by their chunks. Their dtype stays the
     same, so the user need not request this with ``unpack="differing"``.
-
-    Raises
-    ------
-    CombineError
-        The arrays cannot be joined, as for :func:`numpy.concatenate`.
     """
     try:
         found: Any = np.concatenate(cast(Any, arrays), axis=axis)
@@ -217,22 +204,6 @@ def unpack_differing(parts: Sequence[Part], storage: Storage, /, *, decode_times
     """Return parts in which variables whose decoding attributes differ are decoded by their chunks; others stay packed.
 
     Small variables with dates of cftime, which have no fixed size, are loaded.
-
-    Parameters
-    ----------
-    parts
-        Parts in the order of the files, opened packed.
-    storage
-        Storage by which small variables are read.
-    decode_times
-        If true, numbers with units of time become dates.
-
-    Raises
-    ------
-    CombineError
-        A variable differs and cannot be decoded to values of a fixed dtype.
-    StorageError
-        Values cannot be read.
     """
     names = dict.fromkeys(name for part in parts for name in part.variables)
     made = list(parts)
@@ -308,23 +279,6 @@ def merge_attributes(
     """Return the attributes that hold for all, and the attributes that were left out.
 
     Attributes that some files lack are kept, as with xarray's ``"drop_conflicts"``.
-
-    Parameters
-    ----------
-    attributes
-        Attributes of one variable in each file, or of each dataset.
-    rules
-        Rules with ``combine_attrs``.
-    name
-        Name of the variable; ``None`` for a dataset.
-    sources
-        Parts to which the attributes belong.
-
-    Raises
-    ------
-    CombineError
-        ``units``, ``positive`` or the coordinate reference system of a variable differ, and ``combine_attrs`` is not
-        given, or ``combine_attrs`` requires equal attributes.
     """
     how = rules.combine_attrs
     first = attributes[0]

@@ -32,15 +32,7 @@ _MAX_UNASKED_BYTES = 1 << 30  # bytes of values of a variable that are read with
 
 @dataclass(frozen=True, slots=True)
 class Remedies:
-    """Remedies for a variable that differs: the one that keeps all values comes first.
-
-    Parameters
-    ----------
-    join
-        How to join the variable too; it helps if only its values differ.
-    others
-        Those that always help; by default, to leave the variable out or to take that of the first file.
-    """
+    """Remedies for a variable that differs: the one that keeps all values comes first."""
 
     join: Remedy | None = None
     others: Sequence[Remedy] = ()
@@ -55,15 +47,7 @@ class Remedies:
 
 
 def are_equal(name: str, parts: Sequence[Part], storage: Storage, rules: Rules, /) -> bool:
-    """Return whether a variable has the same values in all parts.
-
-    Raises
-    ------
-    CombineError
-        The variable is too large to be compared.
-    StorageError
-        Values cannot be read.
-    """
+    """Return whether a variable has the same values in all parts."""
     try:
         the_same(name, parts, storage, replace(rules, compat="equals"), why="is compared")
     except CombineError as error:
@@ -81,28 +65,6 @@ def the_same(
     Virtual variables are compared by their references. If these do not decide it, values are read and compared; the
     values of the first part are read once. Elements that a part lacks, since it lacked their labels, are taken from
     another part.
-
-    Parameters
-    ----------
-    name
-        Name of a variable that all parts have.
-    parts
-        Parts in the order of the files.
-    storage
-        Storage by which their sources are read.
-    rules
-        Rules with ``compat`` and ``tolerance``.
-    why
-        Reason why the variable must be the same, for messages.
-    remedies
-        Remedies if it differs, for messages.
-
-    Raises
-    ------
-    CombineError
-        The variable differs; the message names the files and the difference.
-    StorageError
-        Values cannot be read.
     """
     remedies = remedies or Remedies()
     masks = [part.absent_in(name) for part in parts] if len(parts) > 1 else [None]

@@ -27,13 +27,7 @@ type Labelling = FromName | FromAttribute | Callable[[xr.Dataset], Any]
 
 
 def check_labellings(new_dim: Any, /) -> Mapping[str, Labelling]:
-    """Check that each new dimension has a source of labels.
-
-    Raises
-    ------
-    CombineError
-        ``new_dim`` is not a mapping, or a value is not a source of labels.
-    """
+    """Check that each new dimension has a source of labels."""
     if new_dim is None:
         return {}
     if not isinstance(new_dim, Mapping):
@@ -54,13 +48,7 @@ def check_labellings(new_dim: Any, /) -> Mapping[str, Labelling]:
 
 
 def make_labels(parts: Sequence[Part], dim: str, labelling: Labelling, /) -> Sequence[Any]:
-    """Return one label for each part.
-
-    Raises
-    ------
-    CombineError
-        A part has no label, several values as its label, or a label that is not a date.
-    """
+    """Return one label for each part."""
     found = _found(parts, dim, labelling)
     for x, part in zip(found, parts, strict=True):
         if x is None:
@@ -154,11 +142,6 @@ def with_new_dim(
 
     A coordinate of its name without a dimension becomes its coordinate. Variables that ``like`` has get the dimension
     if they have it there.
-
-    Raises
-    ------
-    CombineError
-        The part has the dimension already.
     """
     own = part.variables.get(dim)
     is_scalar = own is not None and not own.ndim and dim in part.coordinates

@@ -51,27 +51,7 @@ def join_tiles(
     storage: Storage,
     /,
 ) -> Part:
-    """Join the tiles of a grid dimension by dimension, beginning with the first, as xarray does.
-
-    Parameters
-    ----------
-    tiles
-        Tiles by their position along each dimension; they are aligned along all other dimensions. With labels, tiles
-        may be absent, but not all of a line.
-    shape
-        Shape of the grid.
-    dims
-        Dimensions along which the tiles are joined; ``None`` to merge them.
-    rules, storage
-        Arguments of :func:`concat_parts`.
-
-    Raises
-    ------
-    CombineError
-        The tiles do not fit.
-    StorageError
-        Values to be compared cannot be read.
-    """
+    """Join the tiles of a grid dimension by dimension, beginning with the first, as xarray does."""
     lines = [{place[axis]: part for place, part in tiles.items()} for axis in range(len(dims))]
 
     def join(place: tuple[int, ...]) -> Part | None:
@@ -109,13 +89,6 @@ def combine_by_coords(parts: Sequence[Part], rules: Rules, storage: Storage, /) 
 
     Files with different variables are joined in separate groups and merged if the groups have the same coordinates, or
     no variable in common. Otherwise some files lack variables: this is an error, or ABSENT with ``join="outer"``.
-
-    Raises
-    ------
-    CombineError
-        Coordinates overlap, are not sorted, or leave a gap in the hypercube, or files differ.
-    StorageError
-        Values to be compared cannot be read.
     """
     groups: dict[frozenset[str], list[Part]] = {}
     for part in parts:

@@ -87,13 +87,7 @@ class Part:
 
     @classmethod
     def from_dataset(cls, dataset: xr.Dataset, /) -> Part:
-        """Return the part of a dataset.
-
-        Raises
-        ------
-        CombineError
-            The dataset has an index that is not a plain index of a dimension coordinate.
-        """
+        """Return the part of a dataset."""
         indexes: dict[str, PandasIndex] = {}
         for name, index in dataset.xindexes.items():
             if type(index) is not PandasIndex or index.dim != name:
@@ -197,13 +191,7 @@ def each_node(
     change: Callable[[str, ManifestGroup, Sequence[ManifestGroup]], ManifestGroup],
     /,
 ) -> ManifestGroup:
-    """Return a store's group in which each group is changed by the groups of other trees at the same path.
-
-    Raises
-    ------
-    CombineError
-        The trees have different groups, or ``change`` raises this error; a note on the error names the group.
-    """
+    """Return a store's group in which each group is changed by the groups of other trees at the same path."""
     nodes, others = dict(stored.walk()), [dict(group.walk()) for group in groups]
     for group, its in zip(groups, others, strict=True):
         for path in sorted(nodes.keys() ^ its.keys()):

@@ -35,21 +35,6 @@ class StoreAxis:
     """The labels along a dimension, and the positions of each part's labels among them.
 
     A segment is a run of labels of which each part has either all, in the same order, or none.
-
-    Parameters
-    ----------
-    dim
-        Name of the dimension.
-    labels
-        Labels of the result.
-    dtype
-        Dtype of the labels in xarray.
-    at
-        Elements of each part in the result, ascending; the store is the first part.
-    bounds
-        First element of each segment, and the end of the last segment.
-    starts
-        For each part, its first element in each of its segments.
     """
 
     dim: str
@@ -95,21 +80,7 @@ class StoreAxis:
 
 @dataclass(frozen=True, slots=True, eq=False, kw_only=True)
 class Placing:
-    """The parts of an update, and their positions in a store.
-
-    Parameters
-    ----------
-    dim
-        Dimension of the update.
-    axes
-        Dimensions along which labels differ, and ``dim``, by name.
-    parts
-        The store, followed by the parts to place.
-    fitting
-        Rules for differences.
-    prefer
-        Rule that chooses between two sources with the same labels.
-    """
+    """The parts of an update, and their positions in a store."""
 
     dim: str
     axes: Mapping[str, StoreAxis]
@@ -286,19 +257,7 @@ class Placing:
         sizes: tuple[int, ...],
         stored: tuple[slice, ...] | None,
     ) -> ManifestArray:
-        """Assemble a variable from the store, cells of parts, and ABSENT elements, axis by axis.
-
-        Parameters
-        ----------
-        name, array
-            Name of the variable, and its array in the store.
-        cells
-            Arrays of the cells that parts change, by the segments of the remaining axes.
-        sizes
-            Lengths along the axes before.
-        stored
-            Elements of the store along the earlier axes; ``None`` if the store has no elements there.
-        """
+        """Assemble a variable from the store, cells of parts, and ABSENT elements, axis by axis."""
         axes = self.placed_axes(name)
         if len(sizes) == len(axes):
             return _in_whole_chunks(array, self._box(name, stored or ())) if not cells else cells[()]

@@ -115,13 +115,7 @@ def _facts(nodes: Nodes) -> list[FileFacts]:
 
 
 def plan_parts(nodes: Nodes, how: Planning, rules: Rules, storage: Storage, /) -> tuple[dict[str, list[Part]], Plan]:
-    """Return the parts as the plan of their facts says, and the plan.
-
-    Raises
-    ------
-    CombineError
-        The plan leaves something open.
-    """
+    """Return the parts as the plan of their facts says, and the plan."""
     nodes, _, plan = plan_of(nodes, how, rules, storage)
     if plan.question is not None:
         raise plan.question
@@ -134,17 +128,7 @@ def plan_parts(nodes: Nodes, how: Planning, rules: Rules, storage: Storage, /) -
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Planning:
-    """What a user says about the plan.
-
-    Parameters
-    ----------
-    dims
-        Dimensions that the result has, such as those of a store.
-    along
-        Dimensions that files must be joined along.
-    duplicates
-        Which of several files with the same labels counts.
-    """
+    """What a user says about the plan."""
 
     dims: tuple[str, ...] = ()
     along: tuple[str, ...] = ()
@@ -236,13 +220,7 @@ def without_order(part: Part, plan: Plan, /) -> Part:
 
 
 def with_labels_from(part: Part, labels: Mapping[str, str], storage: Storage, /) -> Part:
-    """Return a part with dimension coordinates whose values are those of other variables, such as ``Times`` of WRF.
-
-    Raises
-    ------
-    CombineError
-        The variable is not there, or has other dimensions.
-    """
+    """Return a part with dimension coordinates whose values are those of other variables, such as ``Times`` of WRF."""
     made = {}
     for dim, name in labels.items():
         variable = part.variables.get(name)

@@ -73,13 +73,7 @@ _OF_FILES = (
 
 
 def check_prefer(prefer: object, /) -> None:
-    """Check the option ``prefer`` of a user.
-
-    Raises
-    ------
-    ValueError
-        The option is neither a known word nor a function.
-    """
+    """Check the option ``prefer`` of a user."""
     if prefer is not None and prefer not in ("first", "last", "newest") and not callable(prefer):
         raise ValueError(f"prefer={prefer!r}; it must be 'first', 'last', 'newest' or a function of a file")
 
@@ -94,24 +88,7 @@ def is_preferred(
     name: str,
     where: str,
 ) -> bool:
-    """Return whether a new source is preferred to the existing one.
-
-    Parameters
-    ----------
-    prefer
-        The rule.
-    new, old
-        Both sources; ``None`` if a source is not known.
-    read
-        Function that reads the attributes of a file.
-    name, where
-        Variable and labels that both have, for messages.
-
-    Raises
-    ------
-    CombineError
-        No rule applies, or the rule does not distinguish the sources.
-    """
+    """Return whether a new source is preferred to the existing one."""
     if prefer in ("first", "last"):
         return prefer == "last"
     a, b = (
@@ -152,21 +129,7 @@ def _key(prefer: Prefer, location: Location, read: Callable[[str], Mapping[str, 
 
 @dataclass(frozen=True, slots=True, eq=False, kw_only=True)
 class Meeting:
-    """The chunks of two arrays with the same elements and the same grid, and the cells in which they differ.
-
-    Parameters
-    ----------
-    old, new
-        Cells of both arrays, with shared tables.
-    grid
-        Grid of the cells.
-    take
-        Cells that only the new array has, or that are of another version of the same source.
-    clashing
-        Cells that both arrays have, from different sources.
-    unknown
-        Cells that both arrays have and that differ, if at least one side has no source.
-    """
+    """The chunks of two arrays with the same elements and the same grid, and the cells in which they differ."""
 
     old: ChunkManifest
     new: ChunkManifest

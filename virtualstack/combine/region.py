@@ -56,15 +56,7 @@ class Side:
 
 
 def read_side(dim: str, item: object, length: int, /) -> Side:
-    """Read an integer or a slice without a step along a dimension, as numpy does.
-
-    Raises
-    ------
-    IndexError
-        The integer is out of bounds.
-    ValueError
-        The item is neither, or has a step.
-    """
+    """Read an integer or a slice without a step along a dimension, as numpy does."""
     if isinstance(item, int | np.integer) and not isinstance(item, bool):
         if not -length <= item < length:
             raise IndexError(f"index {int(item)} is out of bounds for dimension '{dim}' of {length} elements")
@@ -77,15 +69,7 @@ def read_side(dim: str, item: object, length: int, /) -> Side:
 
 
 def read_region(region: object, dims: Sequence[str], shape: Sequence[int], /) -> list[Side]:
-    """Read a region: a map from dimension to items of :func:`read_side`, a sequence of such items, or a single item.
-
-    Raises
-    ------
-    IndexError
-        An integer is out of bounds, or there are more items than dimensions.
-    ValueError
-        A dimension does not exist, or an item is not valid.
-    """
+    """Read a region: a map from dimension to items of :func:`read_side`, a sequence of such items, or a single item."""
     if isinstance(region, Mapping):
         unknown = sorted(map(str, region.keys() - set(dims)))
         if unknown:
@@ -204,26 +188,6 @@ def placed(
     Variables without any dimension of the region must be the same and are not changed. Attributes, and variables that
     the new group lacks, are not changed either. ABSENT chunks of the new group do not replace chunks of the store.
     Groups without a coordinate inherit the region of their nearest parent group that has it.
-
-    Parameters
-    ----------
-    stored
-        Group of the store.
-    group
-        Group to place, with the same children.
-    region
-        The region; dimensions that a group lacks are ignored for that group.
-    fitting
-        Rules for comparing variables that must be the same.
-
-    Raises
-    ------
-    ValueError
-        The region is not valid.
-    CombineError
-        The groups do not fit; a note on the error names the group.
-    ChunkAlignmentError
-        Chunks do not end at chunk boundaries of the store.
     """
     if not (isinstance(region, Mapping) or (isinstance(region, str) and region == "auto")):
         raise ValueError(f"region={region!r}; it must be 'auto', or a mapping of dimensions to what is overwritten")
@@ -405,13 +369,7 @@ def _patched(target: xr.Variable, variable: xr.Variable, sides: Mapping[str, Sid
 def overlay_on(
     name: str, array: ManifestArray, part: ManifestArray, sides: Mapping[str, Side], dims: Sequence[Any], /
 ) -> Overlay:
-    """Return an overlay that puts an array over a box of the same shape of another array.
-
-    Raises
-    ------
-    ChunkAlignmentError
-        The box begins or ends inside a chunk, or chunks of the part do not end at chunk boundaries below.
-    """
+    """Return an overlay that puts an array over a box of the same shape of another array."""
     begin = []
     for axis, dim in enumerate(map(str, dims)):
         cells, side = array.grid.axes[axis], sides.get(dim)

@@ -43,30 +43,7 @@ def updated(
     prefer: Prefer = None,
     /,
 ) -> tuple[ManifestGroup, dict[str, Sequence[Overlay]]]:
-    """Return a store's group with other groups placed in it, and overlays on its virtual variables.
-
-    Parameters
-    ----------
-    stored
-        Group of a store, with ascending labels.
-    groups
-        Groups to place, with the same children.
-    dim
-        Dimension whose labels define the place.
-    labels
-        Further labels that the result should have; elements that no group has are ABSENT.
-    fitting
-        Rules for differences.
-    prefer
-        Rule that chooses between two sources with the same labels.
-
-    Raises
-    ------
-    CombineError
-        The groups do not fit; a note on the error names the group.
-    ChunkAlignmentError
-        Chunks of a group would have to be joined.
-    """
+    """Return a store's group with other groups placed in it, and overlays on its virtual variables."""
     if not isinstance(dim, str) or not any(dim in node.arrays for _, node in stored.walk()):
         raise CombineError(
             f"'{stored.url}' has no coordinate {dim!r}, whose labels determine the position of parts",
@@ -233,13 +210,7 @@ def _label_index(dim: str, labels: Any) -> _Index:
 
 
 def _differing(old: Part, parts: Sequence[Part], dim: str) -> list[str]:
-    """Return the other dimensions along which some part has other labels than a store.
-
-    Raises
-    ------
-    CombineError
-        Labels have duplicates, cannot be compared, or differ by less than half a step.
-    """
+    """Return the other dimensions along which some part has other labels than a store."""
     found = []
     for name, index in old.indexes.items():
         having = [part for part in parts if name in part.indexes]
@@ -265,13 +236,7 @@ def _differing(old: Part, parts: Sequence[Part], dim: str) -> list[str]:
 
 
 def _with_known_labels(dim: str, part: Part, old: Part, fitting: Fitting) -> Part:
-    """Return a part with its labels in the order of the store's, without labels that the store does not get.
-
-    Raises
-    ------
-    CombineError
-        No label remains.
-    """
+    """Return a part with its labels in the order of the store's, without labels that the store does not get."""
     if dim not in part.indexes:
         return part
     own, index = old.indexes[dim].index, part.indexes[dim].index

@@ -328,17 +328,7 @@ def find_reader(url: str | os.PathLike[str], storage: Storage, reader: str | Rea
 
 
 def load_reader(row: Format, /, *, url: str | None = None) -> Reader:
-    """Import a reader, with the default options of its format.
-
-    Raises
-    ------
-    UnsupportedFeatureError
-        The format has no reader.
-    MissingDependencyError
-        The reader needs an optional dependency.
-    ReaderError
-        The reader of a plugin cannot be imported or created.
-    """
+    """Import a reader, with the default options of its format."""
     what = f"'{url}' is {row.title}" if url else row.title
     if row.target is None:
         raise UnsupportedFeatureError(

@@ -16,19 +16,7 @@ __all__ = ["FileFacts", "Grid"]
 
 @dataclass(frozen=True, slots=True, eq=False, kw_only=True)
 class Grid:
-    """Where the points of 2-D coordinates begin, and where those of the next tiles would begin.
-
-    Parameters
-    ----------
-    dims
-        The two dimensions.
-    corner
-        Values of the coordinates at the first point, in shape ``(coordinates,)``.
-    behind
-        For each dimension, the values that would follow the last point along it.
-    step
-        For each dimension, the distance of the first two points along it.
-    """
+    """Where the points of 2-D coordinates begin, and where those of the next tiles would begin."""
 
     dims: tuple[str, str]
     corner: NDArray[np.float64]

@@ -20,15 +20,7 @@ _MAX_DEVIATION = 0.15
 
 @dataclass(frozen=True, slots=True)
 class Gap:
-    """Missing steps between two values that follow each other.
-
-    Parameters
-    ----------
-    after, before
-        Numbers of the two values.
-    n_steps
-        Number of missing steps; an estimate if steps are not all equal (months).
-    """
+    """Missing steps between two values that follow each other."""
 
     after: float
     before: float

@@ -65,21 +65,7 @@ _MAX_INTEGER_GAP = 1 << 64
 
 
 def first_within(seen: Sequence[Labels], tolerance: Any, /) -> NDArray[np.intp]:
-    """Return, for the labels of each file, the first labels within a tolerance, compared position by position.
-
-    Parameters
-    ----------
-    seen
-        Labels of the files; no two files have equal labels.
-    tolerance
-        A number, or a :class:`pandas.Timedelta` for dates and durations.
-
-    Returns
-    -------
-    numpy.ndarray
-        Numbers in ``seen``, in shape ``(len(seen),)``; labels that are not within the tolerance of earlier ones have
-        their own number.
-    """
+    """Return, for the labels of each file, the first labels within a tolerance, compared position by position."""
     stand_for = np.arange(len(seen), dtype=np.intp)
     groups: dict[tuple[str, int], list[int]] = {}
     for number, x in enumerate(seen):
@@ -209,15 +195,7 @@ def _limit(values: NDArray[Any], unit: _Unit | None, tolerance: Any) -> Any:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Distinct:
-    """The distinct labels of files, and the number of each file's labels.
-
-    Parameters
-    ----------
-    labels
-        Labels in the order of their first occurrence.
-    which
-        Number in ``labels`` for each file, in shape ``(files,)``.
-    """
+    """The distinct labels of files, and the number of each file's labels."""
 
     labels: tuple[Labels, ...]
     which: NDArray[np.intp]
@@ -341,13 +319,7 @@ def _extent(labels: Labels) -> str:
 
 
 def check_kinds(dim: str, parts: Sequence[Named], indexes: Sequence[Labels], /) -> None:
-    """Refuse labels that have no common order, such as dates of two calendars.
-
-    Raises
-    ------
-    CombineError
-        Labels are of several kinds; the message names a file and a label of each of two kinds.
-    """
+    """Refuse labels that have no common order, such as dates of two calendars."""
     first: tuple[str, Named, Labels] | None = None
     for part, labels in zip(parts, indexes, strict=True):
         if not len(labels):

@@ -20,17 +20,7 @@ _MAX_PAIRS = 1 << 19
 
 @dataclass(frozen=True, slots=True)
 class Shared:
-    """Values that parts have in common.
-
-    Parameters
-    ----------
-    counts
-        Number of different values that two parts have in common, by the numbers of the parts, the lower one first. For
-        a part paired with itself, it is the number of values that the part repeats.
-    has_all
-        If true, all pairs are counted. If false, each part is paired only with the nearest part before it, and the
-        nearest part after it, that shares a value with it.
-    """
+    """Values that parts have in common."""
 
     counts: dict[tuple[int, int], int]
     has_all: bool

@@ -45,13 +45,7 @@ def labelled_in_all(labels: Sequence[Mapping[str, Any]], /) -> list[str]:
 def find_places(
     files: Sequence[Named], labels: Sequence[Mapping[str, Labels]], /, tolerance: Any = None
 ) -> list[Place]:
-    """Return the places of files along each dimension whose labels differ.
-
-    Raises
-    ------
-    CombineError
-        Labels have no order.
-    """
+    """Return the places of files along each dimension whose labels differ."""
     places = []
     for dim in labelled_in_all(labels):
         found = distinct_labels([each[dim] for each in labels], tolerance)

@@ -32,15 +32,7 @@ _MAX_NAMED_PAIRS = 1 << 12
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Duplicate:
-    """Two files that have the same labels.
-
-    Parameters
-    ----------
-    kept, other
-        Numbers of the files.
-    labels
-        Text of the labels that both have.
-    """
+    """Two files that have the same labels."""
 
     kept: int
     other: int
@@ -133,19 +125,6 @@ def make_plan(
     duplicates: Duplicates | None = None,
 ) -> Plan:
     """Return how files join.
-
-    Parameters
-    ----------
-    files
-        Facts of the files, in the given order.
-    dims
-        Dimensions that the result has, such as those of a store that files are added to.
-    along
-        Dimensions that the files must be joined along.
-    tolerance
-        Labels that differ by at most this are equal.
-    duplicates
-        Which of several files with the same labels counts; ``None`` makes them a question.
 
     Examples
     --------

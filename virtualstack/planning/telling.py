@@ -37,25 +37,7 @@ MEMBERS = (
 
 @dataclass(frozen=True, slots=True, eq=False, kw_only=True)
 class Axis:
-    """A dimension that files are joined along, and what gives its labels.
-
-    Parameters
-    ----------
-    dim
-        Name of the dimension.
-    source
-        ``"scalar"``: a coordinate of the name without a dimension, which becomes
-        it. An attribute or a place in the names: the dimension is new. ``"along"``: another coordinate along the
-        dimension, or positions, which decide the order and become no labels.
-    by
-        Name of the coordinate or attribute that decides.
-    labels
-        Labels of each file along a dimension of the file, if they only decide the order.
-    kept
-        Elements of each file along the dimension that count; the others are halos.
-    code
-        Number of the value of each file, in shape ``(files,)``.
-    """
+    """A dimension that files are joined along, and what gives its labels."""
 
     dim: str
     source: Literal["scalar", "along"] | FromAttribute | FromName

@@ -40,13 +40,7 @@ def temporary_file(path: Path, parts: Iterable[Bytes], /) -> Iterator[Path]:
 
 
 def write_file(path: str | os.PathLike[str], data: bytes, /) -> None:
-    """Write a file for people at once, and replace one that exists. Its folder must exist. A dry run writes nothing.
-
-    Raises
-    ------
-    StorageError
-        The file cannot be written.
-    """
+    """Write a file for people at once, and replace one that exists. Its folder must exist. A dry run writes nothing."""
     record = active_dry_run()
     if record is not None:
         record.written[absolute_url(path)] = data
@@ -95,11 +89,6 @@ def sync_folders(folders: Collection[Path], root: Path, /) -> None:
     """Synchronise some folders, and their parents up to the parent of a root, with the disk.
 
     The name of a new file is on the disk once its folder is synchronised, not once the file is (POSIX, fsync).
-
-    Raises
-    ------
-    OSError
-        The disk is full or damaged.
     """
     above = {parent for folder in folders for parent in folder.parents if root.parent in (parent, *parent.parents)}
     for folder in sorted({*folders, *above}, reverse=True):  # inner folders come first

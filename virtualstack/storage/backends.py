@@ -38,13 +38,7 @@ WAITING = frozenset(["connect_timeout", "max_retries", "min_rate", "read_timeout
 
 
 def read_backend(value: object, prefix: str, /) -> object:
-    """Return what a user gave for a prefix of URLs, with a word replaced by its options.
-
-    Raises
-    ------
-    TypeError
-        The object is none of these.
-    """
+    """Return what a user gave for a prefix of URLs, with a word replaced by its options."""
     if isinstance(value, Mapping):
         return dict(value)
     if isinstance(value, str) and value in WORDS:
@@ -72,17 +66,7 @@ def kind_of_backend(value: object, /) -> str | None:
 
 
 def needs_login(options: Mapping[str, object], root: str, /, *, is_named: bool) -> bool:
-    """Return whether a web server is read with a login, or otherwise as options say.
-
-    Parameters
-    ----------
-    options
-        Options for every URL.
-    root
-        URL of the server.
-    is_named
-        If true, the user named the server. Otherwise ``storage="earthdata"`` is the only login.
-    """
+    """Return whether a web server is read with a login, or otherwise as options say."""
     if is_named and _login(options):
         return True
     earthdata, azure = (importlib.import_module(f"virtualstack.storage.identities.{x}") for x in ("earthdata", "azure"))

@@ -37,17 +37,7 @@ _PACKINGS: tuple[tuple[bytes, Callable[[], Any]], ...] = (
 
 @dataclass(frozen=True, slots=True)
 class MemberSource:
-    """A member that is stored without compression, and so is a byte range of its archive.
-
-    Parameters
-    ----------
-    archive
-        The archive.
-    offset
-        Byte of the archive where the member begins.
-    location
-        Chained URL and size of the member.
-    """
+    """A member that is stored without compression, and so is a byte range of its archive."""
 
     archive: Source
     offset: int
@@ -81,24 +71,7 @@ class MemberSource:
 
 
 def open_member(url: str, open_source: Callable[[str], Source], expected: Location | None, /) -> Source:
-    """Open a member of an archive; a small compressed member is read into memory.
-
-    Parameters
-    ----------
-    url
-        Chained URL of the member.
-    open_source
-        Function that opens the archive by its URL.
-    expected
-        Location of the member when it was indexed, or ``None``.
-
-    Raises
-    ------
-    SourceNotFoundError
-        The archive has no such member, or does not exist.
-    StorageError
-        The archive is damaged, or the member is encrypted, or compressed and large.
-    """
+    """Open a member of an archive; a small compressed member is read into memory."""
     scheme, _, rest = url.partition("://")
     name, _, outer = rest.partition("::")
     archive = open_source(outer)

@@ -41,18 +41,6 @@ class Requests:
 
         Only a range that spans several answers is copied.
 
-        Parameters
-        ----------
-        answers
-            The bytes that each request returned, in the order of ``offsets``.
-        lengths
-            Shape ``(n,)``, bytes: the lengths of the ranges, the same that were passed to :func:`coalesce`.
-
-        Returns
-        -------
-        list of bytes-like
-            One item for each range, in the order in which the ranges were passed to :func:`coalesce`.
-
         >>> lengths = np.array([2, 2, 2])
         >>> plan = coalesce(np.array([0, 2, 90]), lengths)
         >>> list(zip(plan.offsets.tolist(), plan.lengths.tolist()))
@@ -88,23 +76,6 @@ def coalesce(
     Ranges are near each other if at most ``max_gap`` bytes are between them.
 
     An empty range needs no request: its ``request`` is 0 (which need not exist) and its ``within`` is 0.
-
-    Parameters
-    ----------
-    offsets, lengths
-        Shape ``(n,)``, bytes, in any order, not negative.
-    max_gap
-        Unneeded bytes to read rather than send another request.
-    enough
-        Approximate length in bytes from which ranges that do not overlap a request no longer extend it. ``None``:
-            no limit.
-    max_length
-        Largest length of a request in bytes; longer requests are split. ``None``: no limit.
-
-    Returns
-    -------
-    Requests
-        The requests, and where each range is in them.
 
     Examples
     --------
@@ -165,13 +136,7 @@ _BATCH_BYTES = 1024 * 1024  # bytes that are read and split up together: they st
 
 
 def gather(data: Bytes | bytearray, positions: NDArray[np.int64], size: int, /) -> NDArray[np.uint8]:
-    """Copy the blocks of ``size`` bytes that begin at ``positions`` of ``data``.
-
-    Returns
-    -------
-    numpy.ndarray
-        Shape ``(n, size)``.
-    """
+    """Copy the blocks of ``size`` bytes that begin at ``positions`` of ``data``."""
     # Overlapping items, one for each byte of the data: taking an item is one memcpy.
     windows = np.ndarray((len(data) - size + 1,), dtype=np.dtype((np.void, size)), buffer=data, strides=(1,))
     return windows[positions].view(np.uint8).reshape(-1, size)
@@ -183,20 +148,6 @@ def read_blocks(
     """Read blocks from a source where reading is cheap; near blocks are read together with the bytes between them.
 
     At most about 3 MiB, or three blocks, are in memory in addition to the result.
-
-    Parameters
-    ----------
-    read_ranges
-        Function that reads ranges as `Source.read_ranges` does.
-    offsets
-        Shape ``(n,)``, bytes, in any order, at least one; all blocks are within the source.
-    size
-        Bytes of a block, at least one.
-
-    Returns
-    -------
-    numpy.ndarray
-        Shape ``(n, size)``.
     """
     is_sorted = bool((offsets[1:] >= offsets[:-1]).all())
     order = slice(None) if is_sorted else np.argsort(offsets, kind="stable")

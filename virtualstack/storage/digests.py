@@ -38,20 +38,6 @@ def read_digest(found: Location, ranges: str = "", read: Callable[[int, int], by
     """Return the digest of a file: 128 bits of the SHA-256 of some of its bytes.
 
     It is computed once in a process for each version of a file.
-
-    Parameters
-    ----------
-    found
-        Location of the file, with its current size and modification time.
-    ranges
-        The byte ranges, as in `Fingerprint`.
-    read
-        Function that reads a remote file.
-
-    Raises
-    ------
-    StorageError
-        The file cannot be read.
     """
     url, size = found.url, found.size or 0
     make = partial(_local_digest, url, ranges, size) if read is None else partial(digest_of, read, ranges, size)
@@ -104,15 +90,6 @@ def choose_ranges(reads: Reads, ends: NDArray[np.int64], size: int, /) -> str:
 
     These are the bytes that were read to describe the file, the end of 64 chunks (where deflate and Fletcher32 have
     checksums of all of a chunk), and 8 blocks at equal distances, for chunks that all end with the same values.
-
-    Parameters
-    ----------
-    reads
-        The ranges that were read.
-    ends
-        Offset of the byte after each chunk.
-    size
-        Bytes of the file.
     """
     edges = _thin(reads.edges(), _MAX_METADATA_RANGES)
     if size <= _MAX_WHOLE_BYTES or (len(edges) == 1 and edges[0, 1] - edges[0, 0] == size):

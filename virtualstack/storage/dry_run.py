@@ -16,19 +16,7 @@ __all__ = ["DryRun", "DryTarget", "active_dry_run", "dry_run", "is_pending", "un
 
 @dataclass(slots=True)
 class DryRun:
-    """What would be written and deleted.
-
-    Parameters
-    ----------
-    written
-        Bytes of each object that would be written, by URL.
-    deleted
-        URLs of the objects that would be deleted.
-    others
-        Number of bytes of each object that another library would write, by URL.
-    is_uncounted
-        If true, another library would write too, and what it would write is not known.
-    """
+    """What would be written and deleted."""
 
     written: dict[str, bytes] = field(default_factory=dict)
     deleted: set[str] = field(default_factory=set)
@@ -93,15 +81,7 @@ def unless_dry(target: Target, /) -> Target:
 
 @dataclass(frozen=True, slots=True)
 class DryTarget:
-    """A target that shows its objects, with those that a dry run would have written.
-
-    Parameters
-    ----------
-    target
-        The target, which is only read.
-    record
-        The dry run.
-    """
+    """A target that shows its objects, with those that a dry run would have written."""
 
     target: Target
     record: DryRun

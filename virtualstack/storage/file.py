@@ -23,17 +23,6 @@ class SourceFile(io.RawIOBase):
     Reads of local files and of bytes in memory go straight to the source. Other sources are read in blocks that are
     kept, so that the many small reads of a header cost few requests. The first read fetches a small file whole.
 
-    Parameters
-    ----------
-    source
-        The source that is read; it stays open when the file is closed.
-    block_size
-        Bytes of a block; 0: no blocks. ``None``: 0 for local files and memory, 64 KiB for others.
-    cache_size
-        Bytes of blocks to keep; the least recently used blocks are dropped first.
-    whole_size
-        Largest size in bytes of a file that is fetched whole, if files are read in blocks.
-
     Examples
     --------
     >>> from virtualstack.storage import MemorySource

@@ -16,13 +16,7 @@ PROTOCOL = "virtualstack"
 
 
 class SourceFileSystem(AbstractFileSystem):  # type: ignore[misc]
-    """A read-only filesystem over a storage: ``virtualstack://s3://bucket/key`` opens ``s3://bucket/key``.
-
-    Parameters
-    ----------
-    store
-        Storage that opens the sources.
-    """
+    """A read-only filesystem over a storage: ``virtualstack://s3://bucket/key`` opens ``s3://bucket/key``."""
 
     protocol = PROTOCOL
     cachable = False  # two storages may be equal although they reach different sources

@@ -40,17 +40,7 @@ _MIN_FILES_PER_LISTING = 4  # requests for one file each
 
 @dataclass(frozen=True, slots=True)
 class FsspecSource(ManyRangesSource):
-    """A file of an fsspec filesystem; it pickles if the filesystem does.
-
-    Parameters
-    ----------
-    filesystem
-        The filesystem.
-    location
-        URL and size of the file, as found or as expected.
-    path
-        Path of the file in the filesystem.
-    """
+    """A file of an fsspec filesystem; it pickles if the filesystem does."""
 
     filesystem: AbstractFileSystem = field(repr=False)
     location: Location
@@ -102,15 +92,7 @@ def _read_open(filesystem: AbstractFileSystem, path: str, starts: list[int], end
 
 @dataclass(frozen=True, slots=True)
 class FsspecTarget:
-    """Objects under a URL of an fsspec filesystem.
-
-    Parameters
-    ----------
-    filesystem
-        The filesystem.
-    url
-        Root URL.
-    """
+    """Objects under a URL of an fsspec filesystem."""
 
     filesystem: AbstractFileSystem = field(repr=False)
     url: str
@@ -218,13 +200,7 @@ type Backend = AbstractFileSystem | Mapping[str, Any] | None
 
 
 def check_scheme(url: str, /) -> None:
-    """Raise an error if fsspec has no filesystem for the scheme of a URL, or if a package for it is not installed.
-
-    Raises
-    ------
-    StorageError
-        The scheme is not known. The message says what to install, or which schemes there are.
-    """
+    """Raise an error if fsspec has no filesystem for the scheme of a URL, or if a package for it is not installed."""
     scheme = url.partition("://")[0]
     if "::" in url:
         raise StorageError(

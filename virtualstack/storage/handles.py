@@ -39,17 +39,7 @@ _SCHEMES = {"S3Store": ("s3", "bucket"), "GCSStore": ("gs", "bucket"), "AzureSto
 
 @dataclass(frozen=True, slots=True)
 class Handle:
-    """The URL of an object that a user holds, and what reaches the URL.
-
-    Parameters
-    ----------
-    url
-        Absolute URL.
-    prefix
-        Beginning of the URLs that ``backend`` reaches.
-    backend
-        A filesystem, a store or bytes; ``None`` if the URL alone says how it is reached.
-    """
+    """The URL of an object that a user holds, and what reaches the URL."""
 
     url: str
     prefix: str = ""
@@ -74,12 +64,6 @@ def find_handle(obj: Any, /) -> Handle:
     """Return the URL of an object, and what reaches it.
 
     Files are neither closed nor moved: the position of a file is the same afterwards.
-
-    Raises
-    ------
-    StorageError
-        The object is none that opens; the message says which do. Or it is a file without a URL that is too large, or
-        cannot be read.
 
     Examples
     --------
@@ -115,15 +99,7 @@ def find_handle(obj: Any, /) -> Handle:
 
 
 def reach(handles: list[Handle], storage: Storage, /) -> Storage:
-    """Return a storage that also reaches handles; each is reached by its own filesystem, store or bytes.
-
-    Parameters
-    ----------
-    handles
-        Handles of objects that are opened with the storage.
-    storage
-        Storage of a user, which keeps reaching all other URLs.
-    """
+    """Return a storage that also reaches handles; each is reached by its own filesystem, store or bytes."""
     entries = dict(storage.given)
     own = [x for x in handles if x.backend is not None]
     if not own:

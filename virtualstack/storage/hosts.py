@@ -51,11 +51,6 @@ def why_not_public(authority: str, /) -> str | None:
 
     Names are not looked up: `find_host` does so when a connection is made.
 
-    Parameters
-    ----------
-    authority
-        Text between ``//`` and the next ``/`` of a URL, for which `is_host` is true.
-
     Examples
     --------
     >>> why_not_public("169.254.169.254"), why_not_public("[::ffff:10.0.0.1]:80"), why_not_public("0x7f.1")
@@ -70,17 +65,6 @@ def find_host(authority: str, /) -> tuple[str | None, tuple[Address, ...]]:
 
     Whoever connects to one of these addresses connects to what was checked, which a second look-up might not name.
     The answer of the name service is kept for a minute, unless it does not know the name.
-
-    Parameters
-    ----------
-    authority
-        Text as for `why_not_public`.
-
-    Returns
-    -------
-    tuple
-        The reason, and the addresses in the order in which they are to be tried. If the host is not public, the first
-        address is one that is not. There is no address if the host is refused for its name, or is not known.
 
     Examples
     --------

@@ -35,20 +35,6 @@ def find_urls(patterns: Iterable[str | os.PathLike[str]], /, *, storage: Storage
 
     Remote folders are listed level by level, from the last folder before the first wildcard, and from ``**`` on
     with all folders below.
-
-    Parameters
-    ----------
-    patterns
-        Local paths or URLs.
-    storage
-        Access to remote folders; see :func:`virtualstack.open_virtual_dataset`.
-
-    Raises
-    ------
-    SourceNotFoundError
-        Nothing matches a pattern.
-    StorageError
-        A folder cannot be listed: it is on a web server, or reading it is not permitted.
     """
     return list(chain.from_iterable(find_each(patterns, storage=storage)))
 
@@ -65,13 +51,7 @@ def find_each(patterns: Iterable[str | os.PathLike[str]], /, *, storage: Storage
 
 
 def find_url(path: str | os.PathLike[str], /, *, storage: StorageLike = None) -> str:
-    """Return the URL of one file; a pattern has to be its name.
-
-    Raises
-    ------
-    SourceNotFoundError
-        The path is a pattern, and no file has this name.
-    """
+    """Return the URL of one file; a pattern has to be its name."""
     if is_pattern(path) and find_urls([path], storage=storage) != [absolute_url(path)]:
         raise SourceNotFoundError(
             f"'{path}' is a pattern, which may match many files: open them with open_virtual_mfdataset or "
@@ -103,15 +83,7 @@ def _remote(pattern: str, storage: Storage) -> list[str]:
 
 
 class RemoteTree:
-    """The folders below a URL, which are listed for one pattern.
-
-    Parameters
-    ----------
-    storage
-        Access to the folders.
-    top
-        URL of the folder.
-    """
+    """The folders below a URL, which are listed for one pattern."""
 
     def __init__(self, storage: Storage, top: str, /) -> None:
         self._storage, self._target = storage, storage.target(top)

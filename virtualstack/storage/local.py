@@ -73,14 +73,6 @@ class LocalSource:
 
     A process holds at most 128 files open, however many sources it has. A closed file is opened again when needed,
     and `check_version` must then still hold.
-
-    Parameters
-    ----------
-    location
-        ``file://`` URL and size, as found.
-    stamp
-        Inode and change time (ctime, in nanoseconds since 1970-01-01), as found. ``None`` after pickling, since they
-        have no meaning elsewhere.
     """
 
     __slots__ = ("__weakref__", "_path", "location", "stamp")
@@ -171,15 +163,7 @@ class LocalSource:
 
 
 def open_local(url: str, /, *, expected: Location | None = None) -> LocalSource:
-    """Open a local file by its ``file://`` URL.
-
-    Raises
-    ------
-    SourceNotFoundError
-        The file does not exist.
-    StorageError
-        The path is a directory or a device, or is not readable. `SourceChangedError`: it differs from ``expected``.
-    """
+    """Open a local file by its ``file://`` URL."""
     path = _path(url)
     file = _Descriptor(path, url)
     source = LocalSource(location_from(url, file.status), (file.status.st_ino, file.status.st_ctime_ns))

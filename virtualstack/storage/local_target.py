@@ -23,13 +23,7 @@ __all__ = ["LocalTarget"]
 
 @dataclass(frozen=True, slots=True)
 class LocalTarget:
-    """Files under a local directory, made on the first write.
-
-    Parameters
-    ----------
-    url
-        ``file://`` URL of the directory.
-    """
+    """Files under a local directory, made on the first write."""
 
     url: str
     _unsynced: set[Path] = field(default_factory=set, init=False, compare=False, repr=False)
@@ -197,13 +191,7 @@ class LocalTarget:
                 yield path.relative_to(root).as_posix(), path
 
     def _own_path(self, key: str) -> Path:
-        """Return the path of a file that is written or deleted; it must not be behind a link out of the directory.
-
-        Raises
-        ------
-        ForbiddenLocationError
-            The folder of the file is outside of the directory.
-        """
+        """Return the path of a file that is written or deleted; it must not be behind a link out of the directory."""
         path = self._path(key)
         root, folder = os.path.realpath(self._path("")), os.path.realpath(path.parent)
         if folder != root and not folder.startswith(f"{root.rstrip(os.sep)}{os.sep}"):

@@ -74,26 +74,13 @@ class HeldBytes:
     """The bytes of a file that has no URL, such as a BytesIO; arrays carry them along.
 
     It pickles if it is small.
-
-    Parameters
-    ----------
-    url
-        URL of the file.
-    data
-        The whole file.
     """
 
     url: str
     data: bytes
 
     def open_source(self, url: str, expected: Location | None, /) -> MemorySource:
-        """Return the bytes as the source at their URL.
-
-        Raises
-        ------
-        SourceNotFoundError
-            The URL is another one.
-        """
+        """Return the bytes as the source at their URL."""
         if url != self.url:
             raise SourceNotFoundError(f"there is nothing at '{url}', only the bytes at '{self.url}'", url=url)
         source = MemorySource(self.data, url)
@@ -179,13 +166,7 @@ class MemoryTarget:
 
 
 def open_memory(url: str, /, *, expected: Location | None = None) -> MemorySource:
-    """Open an object written to a ``memory://`` target of this process.
-
-    Raises
-    ------
-    SourceNotFoundError
-        This process has not written an object at this URL.
-    """
+    """Open an object written to a ``memory://`` target of this process."""
     with _LOCK:
         data = _OBJECTS.get(url)
     if data is None:

@@ -25,13 +25,7 @@ _WEB = "http://", "https://"
 
 @dataclass(frozen=True, slots=True)
 class UnnamedBucket:
-    """A backend for a bucket that only references name: no credentials of this account are looked for.
-
-    Parameters
-    ----------
-    options
-        Options that the user gave for all URLs.
-    """
+    """A backend for a bucket that only references name: no credentials of this account are looked for."""
 
     options: Mapping[str, object] = field(default_factory=dict, repr=False)
 

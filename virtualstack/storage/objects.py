@@ -21,17 +21,7 @@ __all__ = ["ObjectStore"]
 
 @dataclass(frozen=True)
 class ObjectStore:
-    """Objects under keys relative to a URL, which do not change once they exist.
-
-    Parameters
-    ----------
-    url
-        Absolute URL, ending in ``/``.
-    storage
-        Storage that opens the URL.
-    allow
-        Places that the store may name; see `Permission`.
-    """
+    """Objects under keys relative to a URL, which do not change once they exist."""
 
     url: str
     storage: Storage = field(compare=False, repr=False)

@@ -19,17 +19,7 @@ __all__ = ["ObspecSource", "look_up", "open_source", "open_target"]
 
 @dataclass(frozen=True, slots=True)
 class ObspecSource(ManyRangesSource):
-    """An object of a store with the methods ``head`` and ``get_ranges``; it pickles if the store does.
-
-    Parameters
-    ----------
-    store
-        The store.
-    key
-        Path of the object in the store.
-    location
-        URL and version of the object.
-    """
+    """An object of a store with the methods ``head`` and ``get_ranges``; it pickles if the store does."""
 
     store: Any = field(repr=False)
     key: str

@@ -49,17 +49,6 @@ def why_refused(
 ) -> Refusal | None:
     """Return why references may not name a URL; ``None`` if they may. This is the whole rule.
 
-    Parameters
-    ----------
-    references
-        Absolute URL of the references.
-    url
-        Absolute URL that the references name.
-    allowed
-        Absolute URLs of files and folders that the user allowed.
-    is_listed
-        If true, only the folder of the references and ``allowed`` may be read; see `Listed`.
-
     Examples
     --------
     >>> why_refused("file:///x.json", "http://10.0.0.1/a.nc")
@@ -100,13 +89,7 @@ def _flaw(url: str) -> str | None:
 
 
 def named_in(references: str, url: str, /) -> str:
-    """Return a URL as references name it: without a signature.
-
-    Raises
-    ------
-    WriterError
-        The references are remote, and have a URL that none of their readers may open, whatever is allowed.
-    """
+    """Return a URL as references name it: without a signature."""
     url = without_signature(url)
     plain = _canonical(outermost(url)) if is_remote(references) else ""
     if plain and not plain.startswith(own_places(references, is_listed=False)) and (found := _flaw(plain)):
@@ -210,21 +193,7 @@ private. Open it with allow=["http://10.0.0.1/"]
 
     @classmethod
     def from_allow(cls, store: str | os.PathLike[str], allow: Allow = None, /) -> Self:
-        """Make a permission from the arguments of a user, the environment and the configuration file.
-
-        Parameters
-        ----------
-        store
-            URL or path of the references.
-        allow
-            URLs or paths that may also be read: files, and folders with everything below them. ``"https://"`` allows
-            every web server, also private ones. With `Listed`, nothing else may be read.
-
-        Raises
-        ------
-        StorageError
-            The configuration file or ``VIRTUALSTACK_ALLOW`` cannot be read.
-        """
+        """Make a permission from the arguments of a user, the environment and the configuration file."""
         url, places = _canonical(absolute_url(store)), read_allowed_urls(allow)
         if _LISTED in places:
             return cls(url, tuple(x for x in places if x != _LISTED), is_listed=True)
@@ -241,11 +210,6 @@ private. Open it with allow=["http://10.0.0.1/"]
 
         Most URLs take less than a microsecond. Names of web hosts are looked up later, for each connection: see
         `PublicWeb`.
-
-        Raises
-        ------
-        ForbiddenLocationError
-            A URL is not allowed. The message names the first one, the reason, and what to pass as ``allow=`` for all.
         """
         refused: dict[str, Refusal] = {}
         for begin in range(0, 0 if self._is_free else len(urls), _BATCH_URLS):
@@ -257,11 +221,6 @@ private. Open it with allow=["http://10.0.0.1/"]
         """Raise an error for beginnings of URLs with which no allowed URL can begin.
 
         Each complete URL must still pass `check`.
-
-        Raises
-        ------
-        ForbiddenLocationError
-            No URL that begins with one of the prefixes could be allowed; the message is the same as that of `check`.
         """
         self.check([x[: x.rfind("/") + 1] for x in prefixes if not (self._is_free or self._may_begin(x))])
 
@@ -299,13 +258,7 @@ private. Open it with allow=["http://10.0.0.1/"]
 
 
 def read_allowed_urls(allow: Allow, /) -> tuple[str, ...]:
-    """Return the absolute URLs of ``allow=``.
-
-    Raises
-    ------
-    TypeError
-        An item is neither a URL nor a path.
-    """
+    """Return the absolute URLs of ``allow=``."""
     given: list[Any] = list(allow) if isinstance(allow, Iterable) and not isinstance(allow, str) else [allow]
     given = [] if allow is None else given
     if not all(isinstance(x, str | os.PathLike) and os.fspath(x) for x in given):

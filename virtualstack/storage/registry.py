@@ -110,15 +110,7 @@ class Storage:
 
     @classmethod
     def from_option(cls, storage: StorageLike = None, /) -> Self:
-        """Make a storage from a user's ``storage=``.
-
-        Parameters
-        ----------
-        storage
-            ``None``; a mapping of URL prefix to options, an obstore or obspec store, or an fsspec filesystem; one
-            store or filesystem for every URL (a local one serves only local files); the ``ObjectStoreRegistry`` of
-            obspec-utils; ``"earthdata"``, for NASA's archives, or ``"planetary_computer"``; or a `Storage`.
-        """
+        """Make a storage from a user's ``storage=``."""
         if isinstance(storage, cls):
             return storage
         if storage is None:
@@ -137,11 +129,6 @@ class Storage:
 
         A store or filesystem for every URL becomes that of the bucket or host of the source. If it does not serve the
         source itself, such as a bucket for local references, it stays for every URL.
-
-        Parameters
-        ----------
-        url
-            Absolute URL of the source that was opened.
         """
         url = outermost(url)
         root = split_url(url)[0]
@@ -216,11 +203,6 @@ class Storage:
 
         So no location, no reference and no message has a secret. The name of a user alone stays, as in
         ``sftp://user@host/``, except in web URLs.
-
-        Raises
-        ------
-        StorageError
-            URLs of one host have different user names or passwords.
         """
         users: dict[str, tuple[str, str]] = {}
         signatures: dict[str, str] = {}
@@ -253,16 +235,7 @@ class Storage:
         return plain, replace(self, given=_sorted({**dict(self.given), **given}))
 
     def with_stale(self, stale: Stale | None, /) -> Self:
-        """Return the same storage with another reaction to sources that changed after they were indexed.
-
-        Parameters
-        ----------
-        stale
-            ``"error"``: raise `SourceChangedError`. ``"warn"``: one `SourceChangedWarning` for each opened source, and
-            its current bytes are read. ``"ignore"``: the current bytes are read, and nothing is compared. ``None``: as
-            before.
-            ``"warn"`` and ``"ignore"`` cost one request for the size of each remote source.
-        """
+        """Return the same storage with another reaction to sources that changed after they were indexed."""
         if stale not in ("error", "warn", "ignore", None):
             raise ValueError(f"stale must be 'error', 'warn' or 'ignore', not {stale!r}")
         return self if stale in (self.stale, None) else replace(self, stale=stale)
@@ -277,14 +250,7 @@ class Storage:
         return replace(self, permissions=(*self.permissions, permission), named=named, opened=opened or self.opened)
 
     def check(self, urls: Sequence[str], /) -> None:
-        """Raise an error for the first URL that a permission of `only` forbids.
-
-        Raises
-        ------
-        ForbiddenLocationError
-            A URL is forbidden. The message states where the URL comes from, the reason and the value to pass as
-            ``allow=``.
-        """
+        """Raise an error for the first URL that a permission of `only` forbids."""
         for permission in self.permissions:
             permission.check(urls)
 
@@ -300,22 +266,6 @@ class Storage:
         """Open the source at a URL or local path.
 
         A remote source takes one request, or none if ``expected`` has a size.
-
-        Parameters
-        ----------
-        url
-            URL or local path.
-        expected
-            Location that a manifest recorded. Size and etag, if known on both sides, are compared on opening or
-            with the first bytes that are read: `SourceChangedError` if they differ, unless `with_stale` changed that.
-            If it has checksums of members, whole members are checked when they are read.
-
-        Raises
-        ------
-        SourceNotFoundError
-            The source does not exist.
-        StorageError
-            The source cannot be reached or read.
         """
         url = absolute_url(url)
         if "@" in url or "?" in url:
@@ -341,11 +291,6 @@ class Storage:
 
         A bucket that lists nothing denies access to objects that do not exist. So ``None`` also means that access to a
         remote object is denied, and a caller that finds nothing at all opens one of the URLs to raise the error.
-
-        Raises
-        ------
-        StorageError
-            The source cannot be reached or read.
         """
         try:
             return self.source(url)
@@ -357,13 +302,7 @@ class Storage:
             return None
 
     def read(self, offset: int, length: int, /, *, expected: Location) -> bytes:
-        """Read one range of a source, without keeping the source for further reads: see `source`.
-
-        Raises
-        ------
-        StorageError
-            The source cannot be opened or read, or it changed.
-        """
+        """Read one range of a source, without keeping the source for further reads: see `source`."""
         url = absolute_url(expected.url)
         is_plain = self.stale == "error" and expected.checksums is None
         if is_plain and url.startswith("file://") and is_default(self.find(url)[1]):
@@ -412,12 +351,6 @@ class Storage:
         Object stores list the keys between the first and the last key: a thousand for each request, several requests at
         a time. If few of the listed keys are wanted, keys are requested one by one. So are all URLs at web servers, and
         URLs that cannot be listed. After a hundred failures in a row, the remaining URLs are not requested.
-
-        Returns
-        -------
-        list
-            Size, etag and modification time of each URL, as far as known; or an error, `SourceNotFoundError` if the URL
-            does not exist.
         """
         places: dict[tuple[str, str, bool], list[int]] = {}
         for i, url in enumerate(urls):
@@ -443,13 +376,7 @@ class Storage:
             return [error] * len(urls)
 
     def check_known(self, url: str, /) -> None:
-        """Raise an error if no backend is known for the scheme of an absolute URL; no request is made.
-
-        Raises
-        ------
-        StorageError
-            The scheme is not known. The message lists the known schemes and how to pass a filesystem.
-        """
+        """Raise an error if no backend is known for the scheme of an absolute URL; no request is made."""
         backend = self.find(url)[1]
         if not (is_default(backend) and url.startswith(("file://", "memory://"))):
             _module(backend, url)

@@ -114,18 +114,6 @@ class RemoteSource:
 
     Near ranges are merged and fetched up to 120 at a time. From a server that ignores ranges, the whole object is
     fetched once, up to 256 MiB. Its pickle contains the options.
-
-    Parameters
-    ----------
-    location
-        URL, size and, if known, etag.
-    backend, prefix
-        Backend that serves the URL and its prefix, as in `Storage`.
-    first
-        First bytes of the object, if known.
-    is_checked
-        If true, the server has just stated size and etag. Otherwise they are expected values, and the answers are
-        compared with them: all answers of a read of few requests, or the first and the last answer of many.
     """
 
     def __init__(
@@ -320,15 +308,7 @@ def _get_whole(connection: Connection | WebConnection, url: str, key: str) -> tu
 
 
 class RemoteTarget:
-    """Objects under a URL of an object store.
-
-    Parameters
-    ----------
-    url
-        Root URL.
-    backend, prefix
-        Backend that serves the URL and its prefix, as in `Storage`.
-    """
+    """Objects under a URL of an object store."""
 
     def __init__(self, url: str, backend: object | None, prefix: str, /) -> None:
         self.url = url.rstrip("/") + "/"

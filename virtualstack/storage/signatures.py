@@ -51,13 +51,7 @@ def without_signature(url: str, /) -> str:
 
 
 def signed(url: str, options: Mapping[str, object], /) -> str:
-    """Return the URL with the signature that the options of a web server have for it.
-
-    Raises
-    ------
-    StorageError
-        The option is neither text nor a function that returns text.
-    """
+    """Return the URL with the signature that the options of a web server have for it."""
     query = options.get(QUERY)
     if callable(query):
         query = cast(Callable[[str], object], query)(url)

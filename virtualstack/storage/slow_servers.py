@@ -51,17 +51,7 @@ BUSY_STATUSES = 429, 503
 
 @dataclass(frozen=True, slots=True)
 class Patience:
-    """Limits of how long to wait for a server.
-
-    Parameters
-    ----------
-    root
-        URL of the bucket or host.
-    busy_seconds
-        Seconds for which a request is repeated after a status of 429 or 503.
-    min_rate
-        Lowest rate of an answer in bytes per second, over 20 s; 0: any rate.
-    """
+    """Limits of how long to wait for a server."""
 
     root: str
     busy_seconds: float = _BUSY_SECONDS
@@ -74,13 +64,7 @@ class Patience:
         return cls(root, busy, float(options.get("min_rate", _MIN_BYTES_PER_SECOND)))
 
     def read(self, arriving: Iterable[Bytes], most: int, url: str, /) -> memoryview:
-        """Join the parts of an answer as they arrive; stop if it is longer than requested or too slow.
-
-        Raises
-        ------
-        StorageError
-            The answer is too long or too slow.
-        """
+        """Join the parts of an answer as they arrive; stop if it is longer than requested or too slow."""
         answer = self.arrival(most, url)
         for part in arriving:
             answer.add(part)
@@ -103,13 +87,7 @@ class Arrival:
         self._began = time.monotonic()
 
     def add(self, part: Bytes, /) -> None:
-        """Keep a part.
-
-        Raises
-        ------
-        StorageError
-            The answer is too long or too slow.
-        """
+        """Keep a part."""
         self._parts.append(part)
         self._n_bytes += len(part)
         if self._n_bytes > self._most:
@@ -136,16 +114,7 @@ class Arrival:
 
 
 class Busy:
-    """A repeater of requests to a server while it is busy. It is safe to use from many threads.
-
-    Parameters
-    ----------
-    patience
-        Limits, counted from the request or, if earlier, from the first busy answer since the last success.
-    told
-        Function that returns how many seconds a server asks to wait, or ``None``, if the requests do not raise
-        `BusyError`.
-    """
+    """A repeater of requests to a server while it is busy. It is safe to use from many threads."""
 
     def __init__(self, patience: Patience, told: Callable[[str], float | None] = lambda url: None, /) -> None:
         self._patience = patience
@@ -153,13 +122,7 @@ class Busy:
         self._since = self._last = -math.inf
 
     def ask[T](self, url: str, ask: Callable[[], T], /) -> T:
-        """Send a request, and repeat it after growing pauses or the pauses that the server asks for.
-
-        Raises
-        ------
-        StorageError
-            The server was busy for too long, or the request failed for another reason.
-        """
+        """Send a request, and repeat it after growing pauses or the pauses that the server asks for."""
         began, length = time.monotonic(), _FIRST_PAUSE_SECONDS
         while True:
             try:

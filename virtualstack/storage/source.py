@@ -86,23 +86,7 @@ class Source(Protocol):
         """Read exactly ``length`` bytes from ``offset``, or raise `StorageError`."""
 
     def read_ranges(self, ranges: Sequence[ByteRange] | NDArray[np.int64], /) -> list[Bytes]:
-        """Read many ranges, concurrently if that is faster.
-
-        Parameters
-        ----------
-        ranges
-            Pairs of offset and length in bytes (or an array of shape ``(n, 2)``), in any order; they may overlap.
-
-        Returns
-        -------
-        list of bytes-like
-            Bytes of the ranges in the order of ``ranges``, each of exactly the requested length.
-
-        Raises
-        ------
-        StorageError
-            A range reaches past the end of the source, or the bytes could not be read.
-        """
+        """Read many ranges, concurrently if that is faster."""
 
 
 @runtime_checkable
@@ -127,13 +111,7 @@ class WatchfulSource(Source, Protocol):
 
 
 def check_ranges(ranges: Sequence[ByteRange] | NDArray[np.int64], /, *, url: str, size: int) -> NDArray[np.int64]:
-    """Return the ranges as an array of shape ``(n, 2)``: offset and length in bytes, all within the source.
-
-    Raises
-    ------
-    StorageError
-        A range is negative or reaches past ``size`` bytes.
-    """
+    """Return the ranges as an array of shape ``(n, 2)``: offset and length in bytes, all within the source."""
     try:
         table = np.asarray(ranges, dtype=np.int64).reshape(-1, 2)
     except OverflowError:
@@ -178,18 +156,6 @@ def check_version(
     Size and etag are compared if they are known on both sides, and the etag only if neither is weak. Without an etag to
     compare, as for local files, the digest of the file decides if the modification time differs; it is read once in a
     process. Without a digest, such as in Icechunk, another or a later time of a local file is a change.
-
-    Parameters
-    ----------
-    expected, found
-        The version that was indexed, and the one that exists.
-    read
-        Function that reads a remote source from an offset; without it, only local files have digests.
-
-    Raises
-    ------
-    StorageError
-        A file cannot be read for its digest.
     """
     if expected is None or expected == found:
         return

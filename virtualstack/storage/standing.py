@@ -57,11 +57,6 @@ def standing_options() -> Mapping[str, Mapping[str, object]]:
     The environment variable ``VIRTUALSTACK_STORAGE`` has the same options as a JSON object, and takes precedence::
 
         {"s3://bucket/": {"endpoint": "https://minio.example.org", "anonymous": true}}
-
-    Raises
-    ------
-    StorageError
-        The file exists, and cannot be read, is not TOML or has other tables. Or the variable is not such an object.
     """
     return _options(os.environ.get(CONFIG_VARIABLE), os.environ.get(STORAGE_VARIABLE))
 
@@ -74,13 +69,7 @@ def _options(config: str | None, text: str | None) -> Mapping[str, Mapping[str, 
 
 
 def standing_places() -> tuple[str, ...]:
-    """Return the URLs of ``VIRTUALSTACK_ALLOW``, and of ``allow = [...]`` at the top of the configuration file.
-
-    Raises
-    ------
-    StorageError
-        The same as in `standing_options`.
-    """
+    """Return the URLs of ``VIRTUALSTACK_ALLOW``, and of ``allow = [...]`` at the top of the configuration file."""
     text = os.environ.get(ALLOW_VARIABLE)
     named = _split(text, os.getcwd()) if text else ()
     return (*named, *map(absolute_url, _read(os.environ.get(CONFIG_VARIABLE))[1]))

@@ -46,13 +46,7 @@ class Target(Protocol):
         """True if the keys can be listed. False for web servers, which cannot list their files."""
 
     def get(self, key: str, /, *, most: int | None = None) -> bytes:
-        """Read a whole object; `SourceNotFoundError` if it does not exist.
-
-        Parameters
-        ----------
-        most
-            Maximum size in bytes. A larger object is a `StorageError` and takes no memory.
-        """
+        """Read a whole object; `SourceNotFoundError` if it does not exist."""
 
     def list(self, prefix: str = "", /) -> list[str]:
         """List the keys in the folder ``prefix`` and below it, sorted; empty if there are none."""
@@ -62,30 +56,13 @@ class Target(Protocol):
 
         On S3, Google and Azure this takes one request, however many keys exist. On a local disk it lists one folder.
         Other targets list all keys.
-
-        Raises
-        ------
-        UnlistableError
-            The target is a web server.
         """
 
     def entries(self, prefix: str = "", /) -> Sequence[tuple[str, bool]]:
-        """List the names in the folder ``prefix``, each with whether it is a folder; no other folder is listed.
-
-        Raises
-        ------
-        UnlistableError
-            The target is a web server.
-        """
+        """List the names in the folder ``prefix``, each with whether it is a folder; no other folder is listed."""
 
     def contents(self, prefix: str = "", /) -> dict[str, Location]:
-        """List the same objects as `list`, in any order, with size, etag and modification time of each.
-
-        Raises
-        ------
-        UnlistableError
-            The target is a web server.
-        """
+        """List the same objects as `list`, in any order, with size, etag and modification time of each."""
 
     def put(self, key: str, data: bytes | bytearray | memoryview, /) -> None:
         """Write an object and replace an existing one."""
@@ -94,13 +71,7 @@ class Target(Protocol):
         """Raise the error of `put` as far as it is known without writing; nothing is written."""
 
     def put_if_absent(self, key: str, data: bytes | bytearray | memoryview, /) -> bool:
-        """Write an object unless the key exists; of several writers exactly one gets ``True``.
-
-        Raises
-        ------
-        WriterError
-            The server replaces objects that exist, whatever the request says; see `check_conditions`.
-        """
+        """Write an object unless the key exists; of several writers exactly one gets ``True``."""
 
     def delete(self, key: str, /) -> None:
         """Delete an object; nothing happens if it does not exist."""
@@ -133,20 +104,6 @@ def check_conditions(target: Target, key: str, /, *, server: object, create: Cal
     """Check that a server refuses a write whose condition is that the key is absent; once in each process.
 
     Some servers that speak S3 ignore the condition: then each of two writers would be told that its object was written.
-
-    Parameters
-    ----------
-    target, key
-        What is to be written where; an object beside its folder is written twice, and deleted.
-    server
-        The connection or filesystem of the target.
-    create
-        Function that writes an object unless its key exists, and returns whether it was written.
-
-    Raises
-    ------
-    WriterError
-        The server replaced the object.
     """
     if server in _CHECKED:
         return
@@ -171,13 +128,7 @@ _MAX_PUTS = 8
 
 
 class Puts:
-    """A context that writes a few objects at a time to a target and ends when all are written.
-
-    Parameters
-    ----------
-    target
-        Target that the objects are written to.
-    """
+    """A context that writes a few objects at a time to a target and ends when all are written."""
 
     def __init__(self, target: Target) -> None:
         self._target = target
@@ -191,13 +142,7 @@ class Puts:
         self._waiting.append(self._pool.submit(self._target.put, key, data))
 
     def close(self) -> None:
-        """Wait until all objects are written.
-
-        Raises
-        ------
-        StorageError
-            An object cannot be written.
-        """
+        """Wait until all objects are written."""
         try:
             while self._waiting:
                 self._waiting.popleft().result()

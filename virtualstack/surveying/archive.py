@@ -203,23 +203,7 @@ class _Series:
 
 @dataclass(frozen=True, slots=True, eq=False, kw_only=True)
 class _Comparison:
-    """Files whose properties are compared.
-
-    Parameters
-    ----------
-    dim
-        Dimension along which they follow each other, or ``None``.
-    groups
-        Group of each file.
-    labels
-        Labels of each file along the dimension; ``None`` for a file without a coordinate that could be read.
-    declared
-        Facts that the metadata of each file declare.
-    facts
-        Facts that the plan is made of.
-    plan
-        How the files join.
-    """
+    """Files whose properties are compared."""
 
     dim: str | None
     groups: Sequence[ManifestGroup]

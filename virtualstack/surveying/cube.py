@@ -39,28 +39,6 @@ def cube_timeline(group: ManifestGroup, dim: str | None = None, /, *, storage: S
     The values of the coordinate are read, and no other chunk. Manifests that are not in memory are read block by
     block, and not kept.
 
-    Parameters
-    ----------
-    group
-        The cube.
-    dim
-        Dimension; by default it is chosen as :func:`survey` chooses it.
-    storage
-        Access to the sources.
-
-    Returns
-    -------
-    Timeline
-        Eras begin where the dtype, chunk shape or codecs of a variable change. Gaps are missing steps: those that the
-        coordinate leaves out, and those of which all chunks are ABSENT.
-
-    Raises
-    ------
-    CombineError
-        No variable has the dimension ``dim``.
-    ManifestError, StorageError
-        The references are damaged, or cannot be read.
-
     Examples
     --------
     >>> import xarray as xr
@@ -121,19 +99,7 @@ def cube_timeline(group: ManifestGroup, dim: str | None = None, /, *, storage: S
 
 @dataclass(frozen=True, slots=True, eq=False)
 class _Places:
-    """Places of the elements along the dimension on the axis of a timeline, and their text.
-
-    Parameters
-    ----------
-    labels
-        Labels of the elements, or their numbers 0, 1, 2 ... if no labels have an order.
-    numbers
-        Place of each element.
-    is_to_scale
-        If true, the labels are those of the coordinate.
-    axis
-        Axis from the least to the greatest number.
-    """
+    """Places of the elements along the dimension on the axis of a timeline, and their text."""
 
     labels: Labels
     numbers: NDArray[Any]
@@ -264,19 +230,7 @@ class _Runs:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class _StoredVariable:
-    """How the chunks of a variable are stored along the dimension.
-
-    Parameters
-    ----------
-    path
-        Path of the variable.
-    lines
-        Cells along the dimension.
-    form
-        Number of the encodings of each cell, or -1 if all its chunks are EMPTY or ABSENT.
-    encodings
-        Encodings by their number.
-    """
+    """How the chunks of a variable are stored along the dimension."""
 
     path: str
     lines: ChunkAxis

@@ -286,24 +286,7 @@ _MAX_OUTLIERS = 2
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Periods:
-    """Eras of a sequence of files.
-
-    Parameters
-    ----------
-    era
-        Number of the era of each file, from 0, with shape ``(files,)``.
-    is_outlier
-        If true, the file differs from the others of its era; shape ``(files,)``.
-    varies
-        If true, the property changes too often to make eras; shape ``(columns,)``.
-    n_changes
-        Number of times that neighbours differ, with shape ``(columns,)``.
-    codes
-        Numbers of values, with shape ``(files, columns)``. An unknown value is replaced by the value of the previous
-        file.
-    typical
-        Values of most files of an era, with shape ``(eras, columns)``.
-    """
+    """Eras of a sequence of files."""
 
     era: NDArray[np.intp]
     is_outlier: NDArray[np.bool_]
@@ -316,17 +299,7 @@ class Periods:
 def find_periods(
     codes: NDArray[np.int32], is_structure: NDArray[np.bool_], is_packing: NDArray[np.bool_] | None = None, /
 ) -> Periods:
-    """Divide files into eras.
-
-    Parameters
-    ----------
-    codes
-        Numbers of values, with shape ``(files, columns)``. Files are in their order, and there is at least one.
-    is_structure
-        If true, the column makes eras; shape ``(columns,)``.
-    is_packing
-        If true, the column makes no eras where each file has another value than the one before; shape ``(columns,)``.
-    """
+    """Divide files into eras."""
     codes = _filled(codes)
     n = len(codes)
     n_changes = np.count_nonzero(codes[1:] != codes[:-1], axis=0)

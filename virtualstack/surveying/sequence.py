@@ -44,17 +44,6 @@ def find_duplicates(
     """Return the tables of duplicates and of files that interleave, and whether all pairs are listed.
 
     A file with exactly the labels of an earlier file is paired only with the first such file.
-
-    Parameters
-    ----------
-    series
-        Numbers of the files of each series.
-    labels
-        Labels of each file that has some.
-    groups
-        Groups of the files.
-    are_apart
-        Function that returns whether two files are at different places, although they share labels.
     """
     rows: list[tuple[int, int, str, int | None]] = []
     interleaved: list[tuple[int, int]] = []

@@ -33,25 +33,7 @@ def survey_timeline(
     remarks: Sequence[str],
     n_failed: int,
 ) -> Timeline:
-    """Return the timeline of surveyed files.
-
-    Parameters
-    ----------
-    dim
-        Dimension along which they follow each other.
-    places
-        Places of the labels of each file that has some.
-    members
-        Files of each era of each series.
-    urls
-        URL of each file.
-    eras, duplicates
-        Tables of a :class:`~virtualstack.surveying.result.Survey`; the rows of ``eras`` are in the order of `members`.
-    gaps, remarks
-        Series and missing steps, and reasons why they are not known.
-    n_failed
-        Number of files that failed.
-    """
+    """Return the timeline of surveyed files."""
     flat = [era for series in members for era in series]
     ends = {i: (float(x.min()), float(x.max())) for i, x in places.items()}
     is_to_scale = bool(flat) and all(any(i in ends for i in era) for era in flat)
@@ -133,13 +115,7 @@ def shorten(text: str, /) -> str:
 
 @dataclass(frozen=True, slots=True)
 class PlaceAxis:
-    """The axis of a timeline.
-
-    Parameters
-    ----------
-    least, greatest
-        Numbers at both ends.
-    """
+    """The axis of a timeline."""
 
     least: float
     greatest: float

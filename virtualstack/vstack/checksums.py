@@ -26,24 +26,6 @@ def with_fingerprint(
 
     Local files have one, and files on web servers without a strong etag. Sources that changed, that do not exist or
     have no known version get none.
-
-    Parameters
-    ----------
-    location
-        The location.
-    ends
-        Offset of the byte after each chunk.
-    storage
-        Storage that reads the source.
-    store
-        URL of the store, which has the fingerprints of its own sources: these are not read again.
-    checksums
-        If true, every source gets a digest of all of its bytes.
-
-    Raises
-    ------
-    StorageError
-        With ``checksums``, the source cannot be read, or it changed.
     """
     known = location.fingerprint
     if checksums and (known is None or known.ranges != ALL):

@@ -36,31 +36,6 @@ def compact(
     """Write the rows of each variable that has several placements again, in file order, as one placement.
 
     Rows are read and written in blocks; only the sources are all in memory.
-
-    Parameters
-    ----------
-    store
-        The store.
-    base
-        The snapshot to compact.
-    variables
-        Paths of variables; all by default.
-    message
-        Message of the commit.
-
-    Returns
-    -------
-    Snapshot
-        The new snapshot, or ``base`` if no variable has several placements.
-
-    Raises
-    ------
-    WriterError
-        A variable does not exist.
-    ConflictError
-        Another writer has replaced or compacted one of the variables, or relocated their sources.
-    StorageError
-        The store cannot be read or written.
     """
     objects = store.objects
     chosen = {path: node for path, node in _chosen(base, variables, objects).items() if node.placements.n > 1}

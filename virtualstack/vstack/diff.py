@@ -128,13 +128,6 @@ def diff(before: Snapshot, after: Snapshot, archives: tuple[Archive, Archive], /
     """Compare two snapshots.
 
     The call reads the loaded variables, and pages of placements if there are many.
-
-    Raises
-    ------
-    MalformedFileError
-        The store is damaged.
-    StorageError
-        The store cannot be read.
     """
     compared = _Compared(before, after, archives)
     added, removed = (

@@ -92,27 +92,6 @@ def expire(
     """Delete snapshots, oldest first, then objects that no remaining snapshot uses.
 
     If the call is interrupted, the remaining snapshots are complete, and the next run deletes the rest.
-
-    Parameters
-    ----------
-    store
-        The store.
-    keep
-        Number of the newest snapshots to keep.
-    older_than
-        An age or a time: snapshots that were the newest at any moment since then stay. If ``keep`` is given too, a
-        snapshot is deleted only if neither option keeps it. Without both, all snapshots stay.
-    grace
-        Time for which snapshots that were the newest stay, and objects that were written.
-    dry_run
-        If true, nothing is deleted, and the result lists what would be deleted.
-
-    Raises
-    ------
-    MalformedFileError
-        The store is damaged; nothing was deleted.
-    StorageError
-        The store cannot be read, listed or written.
     """
     if keep is not None and not isinstance(keep, int | np.integer):
         raise TypeError(f"keep={keep!r} is not a whole number. Give the number of snapshots to keep")
@@ -297,11 +276,6 @@ def _segment_names(archive: Archive, number: int) -> set[str]:
 
     Neither relocations of sources nor the URL of the store in them matter here: the store may have been opened
     through a link or another scheme.
-
-    Raises
-    ------
-    MalformedFileError
-        The location of a source is not known.
     """
     prefixes = replace(archive.prefixes, moved=())
     segment = archive.segment(number)

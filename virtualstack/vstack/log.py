@@ -81,13 +81,7 @@ def _line(line: str) -> str:
 
 
 def read_log(objects: ObjectStore, limit: int | None, /) -> Log:
-    """Read the log of a store, or only its newest ``limit`` entries.
-
-    Raises
-    ------
-    StorageError
-        The store cannot be read.
-    """
+    """Read the log of a store, or only its newest ``limit`` entries."""
     if limit is not None and not isinstance(limit, int | np.integer):
         raise TypeError(
             f"limit={limit!r} is not a positive whole number. Give the number of snapshots to show, or None for all"

@@ -46,17 +46,7 @@ __all__ = ["Patch", "overwrite", "write", "write_values"]
 
 @dataclass(frozen=True, slots=True)
 class Patch:
-    """New values of a region of an array.
-
-    Parameters
-    ----------
-    array
-        The array that the region belongs to.
-    sides
-        The region, one side for each axis; no side is empty.
-    values
-        Stored values in the dtype of the array; their shape is the shape of the region, with all axes.
-    """
+    """New values of a region of an array."""
 
     array: ManifestArray
     sides: list[Side]
@@ -64,15 +54,7 @@ class Patch:
 
     @classmethod
     def from_region(cls, path: str, array: ManifestArray, region: object, values: Any, /, *, raw: bool) -> Self | None:
-        """Read a region and pack its values; return ``None`` if the region is empty.
-
-        Raises
-        ------
-        ValueError, IndexError
-            The region does not fit the array.
-        WriterError
-            The values have another shape, or the array cannot store a value.
-        """
+        """Read a region and pack its values; return ``None`` if the region is empty."""
         sides = read_region(region, array.dimension_names or (), array.shape)
         given = _values(path, array, sides, values)
         return cls(array, sides, stored_values(array, given, raw=raw)) if given.size else None
@@ -85,13 +67,7 @@ class Patch:
         return tuple(cells.start for cells in met), lines
 
     def whole(self, lines: list[NDArray[np.int64]], storage: Storage, /) -> NDArray[Any]:
-        """Return the values of all cells that the region meets; values around the region are read.
-
-        Raises
-        ------
-        StorageError
-            Chunks around the region cannot be read, or are ABSENT.
-        """
+        """Return the values of all cells that the region meets; values around the region are read."""
         low, high = [int(x[0]) for x in lines], [int(x[-1]) for x in lines]
         whole = np.empty([b - a for a, b in zip(low, high, strict=True)], self.array.dtype)
         box = [(side.start, side.stop) for side in self.sides]
@@ -174,28 +150,6 @@ def overwrite(
 
     New chunks are stored like the chunks of the array if all of these are stored alike and this loses no values.
     Otherwise they are compressed with zstd. Chunks that the region covers in part are read and written as a whole.
-
-    Parameters
-    ----------
-    array
-        The array to change.
-    name
-        Name of the array, for messages.
-    region, values, raw
-        The same as in :meth:`~virtualstack.vstack.Repository.write`.
-    to
-        Path or URL of a new file for the new chunks.
-    storage
-        The same as in :meth:`~virtualstack.storage.Storage.from_option`.
-
-    Raises
-    ------
-    ValueError, IndexError
-        The region does not fit the array.
-    WriterError
-        The values have another shape, the array cannot store a value, or the file exists already.
-    StorageError
-        Chunks cannot be read, or the file cannot be written.
     """
     patch = Patch.from_region(name, array, region, values, raw=raw)
     if patch is None:
@@ -287,26 +241,7 @@ _OBJECT_BYTES = 64 << 20  # size in bytes at which an object is complete, and th
 def write_values(
     objects: ObjectStore, segment: str, values: NDArray[Any], lines: Sequence[NDArray[np.int64]], fill: Fill, /
 ) -> ChunkManifest:
-    """Write values as compressed chunks, each with its checksum, and return their manifest.
-
-    Parameters
-    ----------
-    objects
-        Objects of the store.
-    segment
-        Name of the segment that will refer to the chunks.
-    values
-        Values in native byte order; text as numpy's ``StringDType``.
-    lines
-        For each axis, the elements at which chunks begin, and the length.
-    fill
-        Fill value of the array.
-
-    Raises
-    ------
-    StorageError
-        The store cannot be written.
-    """
+    """Write values as compressed chunks, each with its checksum, and return their manifest."""
     encodings, chunks = _compressed(_cut(values, lines))
     rows = {encoding: row for row, encoding in enumerate(dict.fromkeys(encodings))}
     entries = np.zeros(len(encodings), ENTRY)

@@ -41,15 +41,6 @@ def groups_from(
     """Return the groups of parts, in their order; many files are opened at once, as trees if ``is_tree`` is true.
 
     Files may refer to the locations in ``allow`` too, as the store may.
-
-    Raises
-    ------
-    TypeError
-        A part is neither a virtual dataset or tree nor the URL of a file.
-    UnsupportedFeatureError
-        A variable of a file cannot be referenced.
-    ReaderError, StorageError
-        A file cannot be described, or cannot be read.
     """
     is_part = isinstance(parts, _OPEN) or is_one(parts) or not isinstance(parts, Iterable)
     given: list[Any] = [parts] if is_part else list(cast(Iterable[Any], parts))

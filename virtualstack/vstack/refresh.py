@@ -96,13 +96,7 @@ def refresh[R: AtSnapshot](
     missing: OnMissing = "keep",
     message: str | None = None,
 ) -> Refreshed[R]:
-    """Scan changed sources again; see :meth:`Repository.refresh`. ``open_at`` opens the repository at a snapshot.
-
-    Raises
-    ------
-    ValueError
-        ``missing`` is neither ``"keep"`` nor ``"mask"``.
-    """
+    """Scan changed sources again; see :meth:`Repository.refresh`. ``open_at`` opens the repository at a snapshot."""
     if missing not in ("keep", "mask"):
         raise ValueError(f"missing={missing!r}; it must be 'keep' or 'mask'")
     shown = shown_in(store.group, store.opened.archive(store.snapshot))
@@ -201,13 +195,7 @@ def _placed(
     storage: Storage,
     how: Rescan,
 ) -> dict[str, list[Overlay]]:
-    """Return the new chunks of the variables of one group of a source.
-
-    Raises
-    ------
-    CombineError
-        The new chunks do not fit.
-    """
+    """Return the new chunks of the variables of one group of a source."""
     loaded = bundled_in(stored)
     old = to_dataset(stored, storage=storage, loadable_variables=sorted(loaded))
     new = to_dataset(source, storage=storage, loadable_variables=sorted(loaded & source.arrays.keys()))
@@ -251,13 +239,7 @@ type _Runs = tuple[tuple[slice, slice], ...]
 
 
 def _region(cells: Mapping[str, Cells], old: xr.Dataset, new: xr.Dataset) -> dict[str, _Runs]:
-    """Find the elements along each dimension that a source covers.
-
-    Raises
-    ------
-    CombineError
-        Two variables of the source cover different elements along a dimension.
-    """
+    """Find the elements along each dimension that a source covers."""
     region: dict[str, _Runs] = {}
     for name, each in cells.items():
         dims = each.array.dimension_names or ()
@@ -269,13 +251,7 @@ def _region(cells: Mapping[str, Cells], old: xr.Dataset, new: xr.Dataset) -> dic
 
 
 def _runs(name: str, dim: str, axis: ChunkAxis, numbers: NDArray[np.int64], old: xr.Dataset, new: xr.Dataset) -> _Runs:
-    """Find the elements along one dimension: the elements of some of its cells, and of EMPTY cells around them.
-
-    Raises
-    ------
-    CombineError
-        The source has another number of elements along the dimension than the store refers to.
-    """
+    """Find the elements along one dimension: the elements of some of its cells, and of EMPTY cells around them."""
     n, lines = new.sizes[dim], axis.lines()
     begin, end = int(lines[numbers[0]]), int(lines[numbers[-1] + 1])
     if dim in old.indexes and dim in new.indexes:
@@ -295,13 +271,7 @@ def _runs(name: str, dim: str, axis: ChunkAxis, numbers: NDArray[np.int64], old:
 
 
 def _check_loaded(part: Part, there: xr.Dataset, loaded: set[str]) -> None:
-    """Check that loaded values in the store equal the values of the source.
-
-    Raises
-    ------
-    CombineError
-        A value or a size differs.
-    """
+    """Check that loaded values in the store equal the values of the source."""
     for name in loaded & part.variables.keys() & set(map(str, there.variables)):
         ours, theirs = there.variables[name], part.variables[name].transpose(*there.variables[name].dims)
         if ours.sizes != theirs.sizes:
@@ -320,13 +290,7 @@ def _check_loaded(part: Part, there: xr.Dataset, loaded: set[str]) -> None:
 def _check_inline(
     array: ManifestArray, source: ManifestGroup, region: Mapping[str, _Runs], storage: Storage, name: str
 ) -> None:
-    """Check that INLINE chunks in the region of a source, such as chunks of strings, hold its values.
-
-    Raises
-    ------
-    CombineError
-        A value or a size differs.
-    """
+    """Check that INLINE chunks in the region of a source, such as chunks of strings, hold its values."""
     pieces = list(_inline_pieces(array, region))
     if not pieces:
         return
@@ -383,11 +347,6 @@ def _overlays(
     """Yield the new chunks for cells that refer to a source, and for EMPTY cells among them.
 
     They are relative to the store if the old source was.
-
-    Raises
-    ------
-    CombineError
-        The chunks of the source lie in another order than those in the store, or end within them.
     """
     array = cast(ManifestArray, virtual_array(variable.transpose(*dims)))  # fitted, in the chunks of the store
     spans = [_cells_between(axis, region[str(dim)]) for dim, axis in zip(dims, cells.array.grid.axes, strict=True)]

@@ -30,27 +30,13 @@ class Rescan:
 
 @dataclass(frozen=True, slots=True)
 class Scanned:
-    """A source that was scanned.
-
-    Parameters
-    ----------
-    tree
-        Groups of the source. In a format without groups, each kind of fields forms one group.
-    alone
-        The source as one dataset, if it can be one and some paths of the store are not in the tree.
-    """
+    """A source that was scanned."""
 
     tree: ManifestGroup
     alone: ManifestGroup | None = None
 
     def find_group(self, path: str, stored: ManifestGroup, /) -> ManifestGroup:
-        """Find the group of a variable: by its path in the store, else by its name if only one group has it.
-
-        Raises
-        ------
-        CombineError
-            No group has the variable, or several have it.
-        """
+        """Find the group of a variable: by its path in the store, else by its name if only one group has it."""
         own, _, name = path.rpartition("/")
         nodes = dict(self.tree.walk())
         if own in nodes and name in nodes[own].arrays:

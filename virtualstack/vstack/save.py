@@ -44,13 +44,7 @@ class Stored:
 
     @classmethod
     def newest(cls, objects: ObjectStore, allow: Allow = None, /) -> Stored:
-        """Read the newest snapshot.
-
-        Raises
-        ------
-        SourceNotFoundError
-            The store does not exist.
-        """
+        """Read the newest snapshot."""
         snapshot = open_snapshot(objects, None)
         return cls(OpenStore(objects, permission_for_snapshot(objects.url, snapshot, allow)), snapshot)
 
@@ -61,13 +55,7 @@ class Stored:
 
     @cached_property
     def group(self) -> ManifestGroup:
-        """Group of the snapshot; its manifests are read when they are needed.
-
-        Raises
-        ------
-        UnsupportedFeatureError
-            The coordinates of the store are too large to be compared and written with the next snapshot.
-        """
+        """Group of the snapshot; its manifests are read when they are needed."""
         check_labels(self.snapshot, self.url)
         objects = self.opened.objects
         access = objects.storage.only(self.opened.permission).access(objects.url)
@@ -83,15 +71,7 @@ class Stored:
         relative: bool = False,
         checksums: bool = False,
     ) -> Snapshot:
-        """Commit the group of this snapshot with another group appended, or written over a region.
-
-        Raises
-        ------
-        CombineError
-            The group does not fit the content of the store.
-        ConflictError
-            Another writer has changed the same part of the store in the meantime.
-        """
+        """Commit the group of this snapshot with another group appended, or written over a region."""
         made, overlays = addition.add(self.group, group)
         return self.write(made, overlays=overlays, message=message, relative=relative, checksums=checksums)
 
@@ -106,13 +86,7 @@ class Stored:
         checksums: bool = False,
         segment: str | None = None,
     ) -> Snapshot:
-        """Commit the differences of a group from this snapshot; without differences, no snapshot is made.
-
-        Raises
-        ------
-        ConflictError
-            Another writer has changed the same part of the store in the meantime.
-        """
+        """Commit the differences of a group from this snapshot; without differences, no snapshot is made."""
         return write_group(
             self.opened,
             self.snapshot,
@@ -144,46 +118,7 @@ def save(
     checksums: bool = False,
     progress: Show | None = None,
 ) -> Snapshot:
-    """Make a group the newest snapshot of a store, or add it to the newest snapshot.
-
-    Parameters
-    ----------
-    group
-        The group to write.
-    target
-        Path or URL of the store.
-    storage
-        Options to reach the store, as in :func:`virtualstack.open_virtual_dataset`.
-    allow
-        Locations that an existing store may refer to, as in :meth:`Repository.open`.
-    mode
-        ``"w-"`` writes a new store. ``"w"`` replaces the content of a store, in a new snapshot.
-    append_dim, region, ordered, join, combine_options
-        The same as in :class:`~virtualstack.combine.addition.Addition`.
-    message
-        Message of the snapshot, for the log.
-    relative
-        If true, sources in the folder that holds the store are written relative to the store.
-    checksums
-        If true, each source is read once for a checksum of all of its bytes.
-    progress
-        Function that is called after each variable of a group that is written as a whole.
-
-    Raises
-    ------
-    ValueError
-        The mode is unknown, or options contradict each other.
-    WriterError
-        The store exists already and ``mode="w-"`` is given, or the store cannot hold an attribute.
-    CombineError
-        The group does not fit the content of the store.
-    SourceNotFoundError
-        The store to add to does not exist.
-    ConflictError
-        Another writer has changed the same part of the store in the meantime.
-    StorageError
-        The store cannot be written.
-    """
+    """Make a group the newest snapshot of a store, or add it to the newest snapshot."""
     if mode not in ("w-", "w"):
         raise ValueError(
             f"mode={mode!r}; it must be 'w-' for a new store, or 'w' to replace the content of a store in a new "

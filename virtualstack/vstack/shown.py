@@ -59,15 +59,7 @@ class Use:
 
 @dataclass(frozen=True, slots=True)
 class Shown:
-    """The segments of a snapshot, and the placements that use them.
-
-    Parameters
-    ----------
-    archive
-        Archive of the store.
-    uses
-        Placements by number of the segment.
-    """
+    """The segments of a snapshot, and the placements that use them."""
 
     archive: Archive
     uses: Mapping[int, tuple[Use, ...]]
@@ -247,11 +239,6 @@ def cells_of_sources(shown: Shown, segments: Mapping[int, frozenset[Location]], 
     """Find the cells that refer to some sources of some segments, by URL and path of the array.
 
     Only the rows of these segments are read.
-
-    Raises
-    ------
-    ManifestError
-        More cells than :data:`_MAX_FOUND_CHUNKS` refer to the sources.
     """
     found: dict[tuple[str, str], list[NDArray[np.int64]]] = {}
     arrays: dict[str, ManifestArray] = {}
@@ -300,22 +287,6 @@ def check_order(
 
     The old version of the file is gone. Chunks that follow each other in it are taken to be in their original order. If
     they did not follow each other, the new ones must have the same order.
-
-    Parameters
-    ----------
-    was, now
-        Cells of the store, and the cells of the file that would replace them.
-    own
-        Mask of the cells that refer to the file.
-    grid
-        Chunk grid of these cells.
-    axes
-        Axes without labels.
-
-    Raises
-    ------
-    CombineError
-        The order differs, so the places of the elements are not known.
     """
     both = own & (was.entries["location"] >= INLINE) & (now.entries["location"] >= INLINE)
     if not both.any():

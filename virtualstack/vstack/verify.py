@@ -36,19 +36,7 @@ SOURCE_STATUSES: tuple[_Status, ...] = "unchanged", "unknown", "changed", "missi
 
 @dataclass(frozen=True, slots=True)
 class SourceProblem:
-    """A source that differs from the version that was indexed.
-
-    Parameters
-    ----------
-    url
-        URL of the source.
-    status
-        ``"changed"``; ``"missing"`` if the source does not exist; or ``"unreachable"`` if its state is not known.
-    reason
-        The difference or the error.
-    recorded, found
-        The version of the source in the store, and its version now; ``None`` if it is not known.
-    """
+    """A source that differs from the version that was indexed."""
 
     url: str
     status: Literal["changed", "missing", "unreachable"]
@@ -59,23 +47,7 @@ class SourceProblem:
 
 @dataclass(frozen=True, slots=True)
 class StaleSources:
-    """The result of looking up all sources.
-
-    Parameters
-    ----------
-    n_sources
-        Number of versions of sources that were looked up: a URL may have several.
-    n_touched
-        Number of sources with another modification time that have not changed.
-    n_unknown
-        Number of sources that exist, but whose size, etag and time the store does not have.
-    problems
-        Problems in the order of their URLs.
-    statuses
-        Status of each source by URL.
-    segments
-        Sources with problems that cells still refer to, by number of the segment.
-    """
+    """The result of looking up all sources."""
 
     n_sources: int
     n_touched: int

@@ -38,16 +38,6 @@ class ZipArchive:
     """The members of a zip archive, by name.
 
     If several members have one name, the last one counts. A store may be the archive itself or its only folder.
-
-    Parameters
-    ----------
-    source
-        Source of the archive. Its index takes one request if it has fewer than some thousand members.
-
-    Raises
-    ------
-    MalformedFileError
-        The file is not a zip archive, or is damaged.
     """
 
     def __init__(self, source: Source, /) -> None:
@@ -91,13 +81,7 @@ class ZipArchive:
         return count if record.startswith(_END_MAGIC) and count != _SEE_ZIP64 else None
 
     def document(self, key: str, /) -> bytes | None:
-        """Read a whole member, which may be compressed; ``None`` if it does not exist.
-
-        Raises
-        ------
-        MalformedFileError
-            The member is damaged or encrypted, or all members that were read have more than 256 MiB together.
-        """
+        """Read a whole member, which may be compressed; ``None`` if it does not exist."""
         member = self._members.get(self._root + key)
         if member is None:
             return None
@@ -125,13 +109,7 @@ class ZipArchive:
         return sorted({name for name, slash, _ in (x[len(start) :].partition("/") for x in names) if slash and name})
 
     def below(self, path: str, /) -> MemberObjects:
-        """Return the members below an array.
-
-        Raises
-        ------
-        UnsupportedFeatureError
-            A member is compressed or encrypted by zip.
-        """
+        """Return the members below an array."""
         start, names = self._below(path)
         members = [self._members[name] for name in names if name.rpartition("/")[2] not in _DOCUMENTS]
         for member in members:
@@ -177,23 +155,7 @@ class ZipArchive:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class MemberObjects:
-    """The members below one array.
-
-    Parameters
-    ----------
-    source
-        The archive.
-    location
-        Location of the archive, with the checksums of its members.
-    keys
-        Keys of the members, relative to the array.
-    starts
-        Offset of each member in the archive, or of its header, in bytes.
-    lengths
-        Length of each member in bytes.
-    is_header
-        Mask of ``starts`` that are offsets of headers.
-    """
+    """The members below one array."""
 
     source: Source
     location: Location
@@ -208,15 +170,7 @@ class MemberObjects:
         return True
 
     def find(self, metadata: ArrayMetadata, cells: NDArray[np.int64] | None = None, /) -> FoundObjects:
-        """Return the members; headers are read if their offsets are needed.
-
-        Raises
-        ------
-        MalformedFileError
-            The file has no header at the offset that the index names.
-        StorageError
-            The archive cannot be read.
-        """
+        """Return the members; headers are read if their offsets are needed."""
         starts, at = self.starts.copy(), np.flatnonzero(self.is_header)
         headers = self.source.read_ranges(np.stack([starts[at], np.full(at.size, _LOCAL_HEADER_BYTES)], 1))
         for i, header in zip(at.tolist(), headers, strict=True):

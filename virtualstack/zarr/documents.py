@@ -45,26 +45,7 @@ def array_document(
     codecs: Sequence[Mapping[str, Any]] | None = None,
     compressors: Sequence[Mapping[str, Any]] = (),
 ) -> dict[str, Any]:
-    """Return ``zarr.json`` of an array.
-
-    Parameters
-    ----------
-    array
-        The array; no entry of its manifest is read.
-    name
-        Name of the variable for messages.
-    chunks
-        Shape of the chunks in elements.
-    codecs
-        Codecs as :func:`codec_documents` returns them; ``None`` if :func:`encode_chunk` makes the chunks.
-    compressors
-        Codecs behind them.
-
-    Raises
-    ------
-    UnsupportedFeatureError
-        Zarr has no data type for the values.
-    """
+    """Return ``zarr.json`` of an array."""
     dtype, fill, zdtype = _packed(array.dtype), array.manifest.tables.fill, _zarr_dtype(array.dtype)
     if isinstance(zdtype, str):
         raise UnsupportedFeatureError(_without_dtype(array, name, zdtype), variable=name, feature=str(array.dtype))

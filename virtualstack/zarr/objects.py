@@ -31,19 +31,7 @@ _MAX_REQUESTS = 64  # requests side by side
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class FoundObjects:
-    """Objects below one array; columns of equal length.
-
-    Parameters
-    ----------
-    keys
-        Keys relative to the array; they may also name objects that are not chunks.
-    rows
-        Row of each object in ``locations``.
-    offsets, lengths
-        Byte range of each object at its location.
-    locations
-        Locations of the files.
-    """
+    """Objects below one array; columns of equal length."""
 
     keys: Sequence[str]
     rows: NDArray[np.int64]
@@ -60,15 +48,7 @@ class Members(Protocol):
         """True if the objects can be listed; otherwise each object is requested."""
 
     def find(self, metadata: ArrayMetadata, cells: NDArray[np.int64] | None = None, /) -> FoundObjects:
-        """Return the objects that exist.
-
-        Parameters
-        ----------
-        metadata
-            Metadata of the array.
-        cells
-            Cells of the grid of objects, in C order, that are requested if objects cannot be listed; by default all.
-        """
+        """Return the objects that exist."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -77,19 +57,6 @@ class ObjectChunks:
 
     If the objects cannot be listed and there may be more than a few, this page is empty. Its entries are then completed
     on demand, by one request for each object.
-
-    Parameters
-    ----------
-    members
-        Objects below the array.
-    path
-        Path of the array.
-    metadata
-        Metadata of the array.
-    storage
-        Storage that opens the shards.
-    where
-        URL of the store.
     """
 
     members: Members
@@ -99,15 +66,7 @@ class ObjectChunks:
     where: str
 
     def read(self, page: int, /) -> ChunkManifest:
-        """Look up all chunks; chunks without an object are EMPTY.
-
-        Raises
-        ------
-        MalformedFileError
-            A shard is damaged.
-        StorageError
-            Objects cannot be listed or read.
-        """
+        """Look up all chunks; chunks without an object are EMPTY."""
         n_cells = math.prod(self.metadata.grid.shape)
         if self._is_asked:
             return self._manifest(np.broadcast_to(np.zeros((), ENTRY), n_cells), ())
@@ -231,13 +190,7 @@ class Folder:
     storage: Storage
 
     def document(self, key: str, /) -> bytes | None:
-        """Read a whole object; ``None`` if it does not exist.
-
-        Raises
-        ------
-        StorageError
-            The object cannot be read, or has more than 1 GiB.
-        """
+        """Read a whole object; ``None`` if it does not exist."""
         source = self.storage.existing(self._url(key))
         if source is None:
             return None
@@ -250,13 +203,7 @@ class Folder:
         return source.read(0, source.size)
 
     def folders(self, path: str, /) -> Sequence[str]:
-        """Return the folders in a folder.
-
-        Raises
-        ------
-        UnlistableError
-            The store is on a web server.
-        """
+        """Return the folders in a folder."""
         return sorted(name for name, is_folder in self.storage.target(self.url).entries(path) if is_folder)
 
     def below(self, path: str, /) -> Folder:
@@ -269,15 +216,7 @@ class Folder:
         return self.storage.target(self.url).is_listed
 
     def find(self, metadata: ArrayMetadata, cells: NDArray[np.int64] | None = None, /) -> FoundObjects:
-        """Return the objects in the folder; if they cannot be listed, all possible chunks or shards are requested.
-
-        Parameters
-        ----------
-        metadata
-            Metadata of the array.
-        cells
-            Cells of the grid of objects, in C order, that are wanted; by default all.
-        """
+        """Return the objects in the folder; if they cannot be listed, all possible chunks or shards are requested."""
         try:
             found = self.storage.target(self.url).contents()
         except (UnlistableError, AccessDeniedError):

@@ -81,13 +81,7 @@ class KeptSources:
         self._sources: dict[tuple[Location, int], Source] = {}
 
     def read(self, offset: int, length: int, /, *, expected: Location, access: Access | None) -> Bytes:
-        """Read one range of a source.
-
-        Raises
-        ------
-        StorageError
-            The source cannot be opened or read, or it has changed.
-        """
+        """Read one range of a source."""
         storage = self.storage.with_access(access)
         if not is_remote(expected.url):
             return storage.read(offset, length, expected=expected)
@@ -139,13 +133,7 @@ class Chunk:
         return self.array.chunk_nbytes
 
     def read(self, sources: KeptSources, begin: int = 0, stop: int | None = None, /) -> Bytes:
-        """Read the bytes of the chunk, or from ``begin`` to ``stop``.
-
-        Raises
-        ------
-        StorageError
-            The bytes cannot be read or decoded. The error names the variable and the URL.
-        """
+        """Read the bytes of the chunk, or from ``begin`` to ``stop``."""
         if self.stored is None:
             return memoryview(self.array.make(self.cell, sources.storage))[begin:stop]
         stored, stop = self.stored, self.stored.length if stop is None else stop
@@ -160,25 +148,7 @@ class Chunk:
 
 @dataclass(frozen=True, eq=False, kw_only=True)
 class ZarrArray:
-    """An array in the form in which a client has it. Its chunks are served as they are stored, or decoded.
-
-    Parameters
-    ----------
-    array
-        The virtual array.
-    path
-        Its path in the hierarchy, such as ``"science/wind"``.
-    client
-        The program that reads it.
-    documents
-        Metadata documents by key: ``zarr.json``, or ``.zarray`` and ``.zattrs``.
-    uniform
-        The array on its regular grid.
-    plain
-        Form of stored chunks; ``None`` if chunks are served decoded.
-    writes_fill
-        If true, EMPTY chunks are served as chunks full of the fill value, as zarr 2 cannot express their value.
-    """
+    """An array in the form in which a client has it. Its chunks are served as they are stored, or decoded."""
 
     array: ManifestArray
     path: str
@@ -216,13 +186,7 @@ class ZarrArray:
         return np.broadcast_to(np.True_, self.grid_shape)
 
     def find(self, cell: tuple[int, ...], /) -> Chunk | None:
-        """Return a chunk, or ``None`` if it does not exist, so that it reads as the fill value.
-
-        Raises
-        ------
-        StorageError
-            The chunk is ABSENT and the client gets an error for it, or references cannot be read.
-        """
+        """Return a chunk, or ``None`` if it does not exist, so that it reads as the fill value."""
         if self.plain is None:
             return Chunk(array=self, cell=cell) if self.writes_fill or self._has_values(cell) else None
         manifest = self.array.manifest
@@ -251,13 +215,7 @@ class ZarrArray:
         return Chunk(array=self, cell=cell, stored=StoredRange(part.locations[code - FIRST], offset, length))
 
     def make(self, cell: tuple[int, ...], storage: Storage, /) -> bytes:
-        """Return the bytes of a chunk that is not stored in this form; it is read and decoded.
-
-        Raises
-        ------
-        StorageError
-            Values cannot be read or decoded.
-        """
+        """Return the bytes of a chunk that is not stored in this form; it is read and decoded."""
         if self.plain is None or self.plain.encoding is None:
             return encode_chunk(self.uniform.read(cell, storage, absent=self.client.absent))
         values = read_array(self.array, self.uniform.grid.box(cell), storage, absent=self.client.absent)
@@ -295,13 +253,7 @@ class ZarrArray:
         return math.prod(map(_length, self.array.grid.box(cell))) * self.array.dtype.itemsize
 
     def read_cell(self, cell: tuple[int, ...], storage: Storage, /) -> Bytes:
-        """Read the values of one cell of the array, as their bytes.
-
-        Raises
-        ------
-        StorageError
-            Values cannot be read or decoded.
-        """
+        """Read the values of one cell of the array, as their bytes."""
         return read_array(self.array, self.array.grid.box(cell), storage, absent=self.client.absent).tobytes()
 
     def assemble(self, cell: tuple[int, ...], parts: Mapping[tuple[int, ...], Bytes], /) -> bytes:
@@ -346,20 +298,6 @@ def present(array: ManifestArray, client: Client, /, *, path: str) -> ZarrArray:
     Chunks are served as they are stored if, by the tables, all have one encoding whose codecs the client decodes, and
     the grid is regular. All other arrays are served decoded, as arrays of equal chunks without codecs. No entry of the
     manifest is read to decide this, so opening costs the same for any number of chunks.
-
-    Parameters
-    ----------
-    array
-        Any virtual array.
-    client
-        What the program can do.
-    path
-        Path in the hierarchy, for messages.
-
-    Raises
-    ------
-    UnsupportedFeatureError
-        Zarr has no data type for the values, or the name is reserved.
     """
     if (reason := why_refused(array, name=path)) is not None:
         raise UnsupportedFeatureError(reason, variable=path, feature=str(array.dtype))

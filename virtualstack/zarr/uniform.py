@@ -23,17 +23,7 @@ MAX_CHUNK_BYTES = 64 << 20
 
 @dataclass(frozen=True, slots=True, eq=False)
 class UniformArray:
-    """An array over a regular grid.
-
-    Parameters
-    ----------
-    array
-        Any virtual array.
-    grid
-        Regular grid of the same shape in elements.
-    chunks
-        Shape of all chunks in elements.
-    """
+    """An array over a regular grid."""
 
     array: ManifestArray
     grid: ChunkGrid
@@ -63,13 +53,7 @@ class UniformArray:
         return np.asarray(count_overlaps(~(is_hole & is_own), self.array.grid, self.grid) > 0)
 
     def read(self, cell: Sequence[int], storage: StorageLike = None, /, *, absent: OnAbsent = "fill") -> NDArray[Any]:
-        """Read one whole chunk; past the array's end it repeats the last values.
-
-        Raises
-        ------
-        StorageError
-            Values cannot be read; see :func:`~virtualstack.reading.read_array`.
-        """
+        """Read one whole chunk; past the array's end it repeats the last values."""
         return filled_up(read_array(self.array, self.grid.box(cell), storage, absent=absent), self.chunks)
 
     def read_each(self, cells: Iterable[Sequence[int]], storage: StorageLike = None, /) -> Iterator[NDArray[Any]]:

@@ -69,27 +69,6 @@ def make_view(
     If the objects are written in this order, a reader never finds metadata without its chunks, or with the chunks of
     other metadata: it finds the old array, the new array, or none. If an array changes in another way than by growing
     along its first axis, its metadata is deleted before its chunks are written.
-
-    Parameters
-    ----------
-    group
-        Group to show. Arrays and groups that zarr cannot express are left out; see :func:`left_out`.
-    is_loaded
-        Function that returns whether an array has chunks; these are read, and should all have bytes.
-    previous
-        Group whose view exists already: only differences from it are yielded, with ``None`` for keys to delete. By
-        default, no view exists.
-    was_loaded
-        Function that returns whether an array of that group has chunks in the existing view; by default ``is_loaded``.
-    existing
-        Keys of views that may exist in part. What they hold is not known: all of it is written again or deleted.
-    storage
-        Storage that opens the sources of loaded arrays that are not INLINE.
-
-    Raises
-    ------
-    StorageError
-        A loaded array cannot be read.
     """
     new, old = _View(group, is_loaded), _View(previous or ManifestGroup(), was_loaded or is_loaded)
     there: dict[str, bytes | None] = {key: None for key in existing if key.endswith("zarr.json")}

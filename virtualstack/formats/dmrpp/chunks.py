@@ -33,25 +33,7 @@ type Locate = Callable[[str], Location]
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class DmrppChunkedLayout:
-    """Properties that all chunks of a variable share.
-
-    Parameters
-    ----------
-    dtype
-        Dtype of the elements as stored, after ``codecs``.
-    codecs
-        Elementwise codecs, before the codecs of filters.
-    shape
-        Shape of the variable.
-    chunks
-        Shape of a chunk; ``None`` if the document has none. One range or several blocks then hold all values.
-    filters
-        Filters in the order of encoding.
-    fill
-        Fill value that is read if there is no chunk; zero if ``no_fill`` is set.
-    no_fill
-        Why ``fill`` must not be read, as half a sentence; ``None`` if it may be read.
-    """
+    """Properties that all chunks of a variable share."""
 
     dtype: np.dtype[Any]
     codecs: tuple[Codec, ...]
@@ -63,27 +45,7 @@ class DmrppChunkedLayout:
 
 
 def read_filters(text: str, levels: str, itemsize: int, /, *, is_ordered: bool) -> tuple[Filter, ...]:
-    """Read ``compressionType``.
-
-    Parameters
-    ----------
-    text
-        Names of filters, separated by spaces.
-    levels
-        ``deflateLevel``.
-    itemsize
-        Bytes of an element.
-    is_ordered
-        If true, the names are in the order of encoding. Documents without ``dmrpp:version`` have them in any order, and
-        the filters were applied in a fixed order (BES, DmrppCommon::set_filter).
-
-    Raises
-    ------
-    RefusedError
-        A filter is not one of DMR++, or no codecs decode the filters in this order.
-    BadValueError
-        There are too many filters.
-    """
+    """Read ``compressionType``."""
     names = text.split()
     unknown = [name for name in names if name not in _FILTERS]
     if unknown:
@@ -105,24 +67,7 @@ def read_filters(text: str, levels: str, itemsize: int, /, *, is_ordered: bool) 
 
 
 def place_chunks(rows: Rows | None, layout: DmrppChunkedLayout, locate: Locate, /) -> tuple[ChunkManifest, ChunkGrid]:
-    """Put chunks on their grid; cells without a chunk are EMPTY.
-
-    Parameters
-    ----------
-    rows
-        Elements ``dmrpp:chunk``, or ``None`` if there are none.
-    layout
-        Layout of the chunks of the variable.
-    locate
-        Function that makes locations.
-
-    Raises
-    ------
-    BadValueError
-        A chunk is outside of the array, overlaps another one, or has a different length than its values.
-    RefusedError
-        An attribute of a chunk is unknown, or the fill value of EMPTY cells is not known.
-    """
+    """Put chunks on their grid; cells without a chunk are EMPTY."""
     chunks = layout.chunks or tuple(max(n, 1) for n in layout.shape)
     if len(chunks) != len(layout.shape) or min(chunks, default=1) < 1:
         raise BadValueError(f"chunkDimensionSizes is {chunks} for an array of shape {layout.shape}")
@@ -150,15 +95,7 @@ def place_chunks(rows: Rows | None, layout: DmrppChunkedLayout, locate: Locate, 
 
 
 def place_blocks(rows: Rows, layout: DmrppChunkedLayout, locate: Locate, /) -> tuple[ChunkManifest, ChunkGrid]:
-    """Put blocks, which hold consecutive values, on a grid along the first axis.
-
-    Raises
-    ------
-    BadValueError
-        The blocks hold more or fewer bytes than the array.
-    RefusedError
-        The blocks are compressed as a whole, or do not end at the end of rows of the array.
-    """
+    """Put blocks, which hold consecutive values, on a grid along the first axis."""
     shape, itemsize = layout.shape, layout.dtype.itemsize
     columns = _known_columns(rows)
     if layout.filters:

@@ -47,26 +47,7 @@ _NO_VALUES = frozenset({"Container", "OtherXML", "Opaque"})
 def stored_dtype(
     element: Element, byte_order: str, offsets: str | None, enumeration: Callable[[str], Element], /
 ) -> np.dtype[Any]:
-    """Return the dtype of the elements of a variable as they are stored; text is not supported here.
-
-    Parameters
-    ----------
-    element
-        The variable.
-    byte_order
-        ``"LE"``, ``"BE"``, or ``""`` if the document does not name it.
-    offsets
-        ``structOffset`` of the chunks, in bytes: offsets of all fields but the first, and the length of one element.
-    enumeration
-        Function that finds the element ``Enumeration`` by name.
-
-    Raises
-    ------
-    BadValueError
-        The byte order or ``structOffset`` is not valid.
-    RefusedError
-        The type has no dtype, or the document does not describe how it is stored.
-    """
+    """Return the dtype of the elements of a variable as they are stored; text is not supported here."""
     if byte_order not in _ORDERS:
         raise BadValueError(f"byteOrder is '{byte_order}', neither 'LE' nor 'BE'")
     order = _ORDERS[byte_order]
@@ -85,22 +66,7 @@ def stored_dtype(
 
 
 def text_elements(length: int, pad: str, /) -> tuple[np.dtype[Any], tuple[Codec, ...]]:
-    """Return dtype and codecs that remove the padding of text of a fixed length.
-
-    Parameters
-    ----------
-    length
-        Length in bytes.
-    pad
-        One of `PADDINGS`.
-
-    Raises
-    ------
-    BadValueError
-        Text cannot have this length.
-    RefusedError
-        The padding is not known.
-    """
+    """Return dtype and codecs that remove the padding of text of a fixed length."""
     if not length:
         raise BadValueError("its texts have 0 bytes")
     if length > _MAX_ELEMENT_BYTES:
@@ -157,20 +123,6 @@ def read_attributes(element: Element, path: str, /, *, is_char: bool = False) ->
 
     Text becomes `str`, and several texts become a list of them. One number becomes a numpy scalar, and several become
     an array.
-
-    Parameters
-    ----------
-    element
-        Element of the variable or group.
-    path
-        Path of the variable or group.
-    is_char
-        If true, the values of the variable are bytes, and so is its ``_FillValue``.
-
-    Raises
-    ------
-    BadValueError
-        The value of an attribute that changes decoded values does not fit its type.
     """
     values: dict[str, Any] = {}
     notes: list[Refusal] = []
@@ -228,27 +180,6 @@ def parse_fill(text: str, dtype: np.dtype[Any], attribute: object, /) -> tuple[F
     OPeNDAP's ``get_dmrpp`` writes floats with six digits (its ``get_value_as_string``, a C++ stream), which is too few
     for most numbers. If six digits equal those of ``_FillValue``, of netCDF's default or of the largest number of the
     type, that number is used. Numbers with fewer digits are used unchanged.
-
-    Parameters
-    ----------
-    text
-        ``fillValue`` of the chunks.
-    dtype
-        Dtype of the values, native.
-    attribute
-        ``_FillValue`` of the variable, or ``None``.
-
-    Returns
-    -------
-    fill
-        The fill value.
-    doubt
-        Why the value may be wrong, as half a sentence, or ``None``.
-
-    Raises
-    ------
-    BadValueError
-        The text is not a value of the type.
 
     >>> parse_fill("9.96921e+36", np.dtype("f4"), None)[0].value, parse_fill("-9999", np.dtype("f4"), None)[0].value
     (np.float32(9.96921e+36), np.float32(-9999.0))

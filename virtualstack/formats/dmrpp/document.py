@@ -37,13 +37,7 @@ class BadValueError(Exception):
 
 
 class RefusedError(Exception):
-    """The variable is legal, but no known byte ranges hold its values; the message is the reason.
-
-    Parameters
-    ----------
-    inline_size
-        Bytes that the values take, if the inline limit is the reason.
-    """
+    """The variable is legal, but no known byte ranges hold its values; the message is the reason."""
 
     def __init__(self, message: str, *, inline_size: int = 0) -> None:
         super().__init__(message)
@@ -121,13 +115,7 @@ class Rows:
         self._pending.clear()
 
     def columns(self) -> Columns:
-        """Return all rows.
-
-        Raises
-        ------
-        BadValueError
-            A text is not a number, or an attribute is missing.
-        """
+        """Return all rows."""
         self.flush()
         if self._fault is not None:
             raise self._fault
@@ -184,13 +172,7 @@ class Rows:
 
 
 def read_number(text: str | None, what: str, /) -> int:
-    """Read a whole number that is not negative.
-
-    Raises
-    ------
-    BadValueError
-        The text is not such a number, or the number is 2^63 or more.
-    """
+    """Read a whole number that is not negative."""
     if text is None:
         raise BadValueError(f"it has no {what}")
     if not (text.isascii() and text.isdigit()) or len(text) > 19 or int(text) >= 1 << 63:
@@ -227,21 +209,7 @@ _NO_DIGITS = bytes(i if i in b"0123456789" else 0x20 for i in range(256))
 
 
 def take_runs(data: bytes, /) -> tuple[bytes, list[Columns]]:
-    """Cut the long runs of chunks out of a document.
-
-    Parameters
-    ----------
-    data
-        The document.
-
-    Returns
-    -------
-    rest
-        The document with an element `_RUN` instead of each run.
-    runs
-        The chunks of each run. The list is empty if tags in the document may not be elements, as in comments, or if its
-        encoding is not based on ASCII.
-    """
+    """Cut the long runs of chunks out of a document."""
     encoding = _ENCODING.search(data, 0, 200)
     is_plain = encoding is None or encoding[1].lower() in _ASCII_BASED
     if not is_plain or b"<!" in data or data.count(b"<?") > 1 or b":run" in data or b"<run" in data:
@@ -330,25 +298,7 @@ class _ShortNames(dict[str, str]):
 
 
 def parse_document(data: bytes, /, *, where: str) -> Element:
-    """Read a document. This takes about a microsecond for each chunk, and more if chunks have unusual attributes.
-
-    Parameters
-    ----------
-    data
-        The document.
-    where
-        Its URL.
-
-    Returns
-    -------
-    Element
-        The root, ``Dataset``.
-
-    Raises
-    ------
-    MalformedFileError
-        The document is not XML, is cut off, has a document type declaration, or is too large or too deep.
-    """
+    """Read a document. This takes about a microsecond for each chunk, and more if chunks have unusual attributes."""
     if len(data) > MAX_DOCUMENT_BYTES:
         raise _malformed(where, f"it has {len(data)} bytes; at most {MAX_DOCUMENT_BYTES} are read")
     rest, runs = take_runs(data)

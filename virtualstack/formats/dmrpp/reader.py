@@ -61,18 +61,6 @@ def _split_query(url: str) -> tuple[str, str]:
 def source_url(href: str, document: str, /) -> str:
     """Return the absolute URL of a location in a document.
 
-    Parameters
-    ----------
-    href
-        ``dmrpp:href`` of the document, or ``href`` of a chunk; a relative location starts at the document's folder.
-    document
-        URL of the document.
-
-    Raises
-    ------
-    ReaderError
-        The document does not name the location of its data.
-
     >>> source_url("OPeNDAP_DMRpp_DATA_ACCESS_URL", "s3://bucket/a.nc.dmrpp")
     's3://bucket/a.nc'
     """

@@ -24,25 +24,7 @@ _VARIABLES = _USUAL | {"Enum", "Opaque", "Structure", "Sequence"}
 
 @dataclass(slots=True, kw_only=True)
 class DmrppGroup:
-    """A group, and the objects that can be named in it.
-
-    Parameters
-    ----------
-    path
-        Absolute path; ``""`` for the root.
-    element
-        Element of the group in the document.
-    parent
-        Parent group; ``None`` for the root.
-    variables
-        Elements of variables by name.
-    axes
-        Axes of each variable.
-    dimensions
-        Lengths in elements by name. Phony dimensions, which name unnamed axes of variables, come last.
-    enumerations, groups
-        Objects by name.
-    """
+    """A group, and the objects that can be named in it."""
 
     path: str
     element: Element
@@ -60,26 +42,14 @@ class DmrppGroup:
             yield from child.walk()
 
     def enumeration(self, name: str, /) -> Element:
-        """Find an enumeration that is visible from this group.
-
-        Raises
-        ------
-        BadValueError
-            There is no enumeration of this name.
-        """
+        """Find an enumeration that is visible from this group."""
         for group, leaf in self._scopes(name):
             if leaf in group.enumerations:
                 return group.enumerations[leaf]
         raise BadValueError(f"there is no Enumeration '{name}'")
 
     def dimension(self, name: str, /) -> Axis:
-        """Find a dimension that is visible from this group.
-
-        Raises
-        ------
-        BadValueError
-            There is no dimension of this name.
-        """
+        """Find a dimension that is visible from this group."""
         for group, leaf in self._scopes(name):
             if leaf in group.dimensions:
                 return leaf, group.dimensions[leaf]
@@ -109,11 +79,6 @@ def read_tree(root: Element, /) -> DmrppGroup:
 
     Axes without a name share phony dimensions by length in their group, as in netCDF-C. They are numbered through the
     file after all declared dimensions, child groups first.
-
-    Raises
-    ------
-    BadValueError
-        A length is not a number, an object has no name or a duplicate name, or a dimension is not declared.
     """
     tree = _declare(root, "", None)
     _name_axes(tree, itertools.count(sum(len(group.dimensions) for group in tree.walk())))

@@ -39,19 +39,7 @@ _SAID: ByteCache[dict[str, Any]] = ByteCache(_MAX_CACHED_NAMES, each)
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Mixture:
-    """Fields that form no variable, because they differ in a key that has one value for a whole variable.
-
-    Parameters
-    ----------
-    name
-        Name of the variable.
-    rows
-        Rows of the fields in the table.
-    key
-        The key in which the fields differ.
-    values
-        Distinct values of the key.
-    """
+    """Fields that form no variable, because they differ in a key that has one value for a whole variable."""
 
     name: str
     rows: NDArray[np.int64]
@@ -76,19 +64,7 @@ class _Mixed(Exception):  # noqa: N818 - ends the making of a variable, and goes
 
 @dataclass(frozen=True, slots=True, eq=False)
 class CubeAxis:
-    """A coordinate in front of the grid: time, step, number or level.
-
-    Parameters
-    ----------
-    name
-        Name of the dimension.
-    values
-        Distinct values of the coordinate, sorted.
-    attributes
-        Attributes of the coordinate.
-    positions
-        Position of each field of the variable along this axis.
-    """
+    """A coordinate in front of the grid: time, step, number or level."""
 
     name: str
     values: NDArray[Any]
@@ -98,21 +74,7 @@ class CubeAxis:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class GribVariable:
-    """A variable before its fields are placed in cells.
-
-    Parameters
-    ----------
-    name, attributes
-        Name and attributes of the variable.
-    rows
-        Rows of its fields in the table.
-    ranks
-        Entry of each field in cfgrib's index.
-    axes
-        Coordinates in front of the grid, including coordinates of one value.
-    grid
-        Horizontal grid of the fields.
-    """
+    """A variable before its fields are placed in cells."""
 
     name: str
     attributes: Mapping[str, Any]
@@ -148,13 +110,6 @@ class GribVariable:
 
         If several fields belong to one cell, the last entry of cfgrib's index wins, and the first field in that entry,
         as in cfgrib. Entries of one cell differ in keys that are not coordinates.
-
-        Returns
-        -------
-        numpy.ndarray
-            Row of the field in each cell, with the shape `shape`; -1 for a cell without a field.
-        numpy.ndarray
-            Rows of the fields that were not placed.
         """
         flat = self.flat()
         order = np.lexsort((np.arange(len(flat)), -self.ranks, flat))
@@ -176,24 +131,7 @@ def make_variables(
     extra_dims: tuple[str, ...],
     read_keys: tuple[str, ...],
 ) -> Iterator[GribVariable | Mixture]:
-    """Yield a variable for each parameter of some fields.
-
-    Parameters
-    ----------
-    table, rows
-        The table, and the rows of the fields in it.
-    time_dims
-        Keys of times that become dimensions.
-    extra_dims
-        Further keys that become dimensions.
-    read_keys
-        Further keys that become attributes.
-
-    Yields
-    ------
-    GribVariable or Mixture
-        The variable, or the fields that form no variable.
-    """
+    """Yield a variable for each parameter of some fields."""
     for name, part in _named(table, rows):
         try:
             yield _variable(table, part, name, time_dims, extra_dims, read_keys)
@@ -333,15 +271,7 @@ def _read_grid(table: FieldTable, rows: NDArray[np.int64]) -> Grid:
 
 
 def with_grids(table: FieldTable, rows: NDArray[np.int64], /) -> tuple[NDArray[np.int64], list[Refusal]]:
-    """Separate the fields whose grids can be read from the other fields.
-
-    Returns
-    -------
-    numpy.ndarray
-        Rows of the fields whose grids can be read.
-    list of Refusal
-        One refusal for each variable of the other fields.
-    """
+    """Separate the fields whose grids can be read from the other fields."""
     is_good = np.ones(len(table.fields), bool)
     refusals = []
     for part in _by_grid(table, rows):

@@ -90,21 +90,7 @@ class Values:
 
 
 def sharing_a_place(table: FieldTable, variable: GribVariable, /, *, with_times: bool) -> list[tuple[int, ...]]:
-    """Find different fields of a variable that have the same coordinates.
-
-    Parameters
-    ----------
-    table, variable
-        The table, and the variable whose fields are compared.
-    with_times
-        If true, fields also count as duplicates if they differ in a reference time or step that is not a dimension.
-
-    Returns
-    -------
-    list of tuple
-        For each such cell, the row of one field for each distinct field in it. Equal sets of headers and times are
-        listed once.
-    """
+    """Find different fields of a variable that have the same coordinates."""
     time, step = table.column("time"), table.column("step")
     times = time.codes[variable.rows] * len(step.values) + step.codes[variable.rows]
     _, place = np.unique(variable.flat(), return_inverse=True)
@@ -123,20 +109,7 @@ def sharing_a_place(table: FieldTable, variable: GribVariable, /, *, with_times:
 
 
 def keys_apart(values: Values, sets: Sequence[Sequence[int]], /) -> tuple[str, ...]:
-    """Choose keys that distinguish fields; keys that users know are tried first.
-
-    Parameters
-    ----------
-    values
-        Values of the keys.
-    sets
-        For each cell, the rows of the fields in it.
-
-    Returns
-    -------
-    tuple of str
-        The keys; empty if the fields differ only in how times and values are written.
-    """
+    """Choose keys that distinguish fields; keys that users know are tried first."""
     candidates: tuple[str, ...] = ("step", "time", *_KNOWN)
     total = sum(map(len, sets))
     if not total:

@@ -56,24 +56,7 @@ class Coordinate:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Grid:
-    """A horizontal grid.
-
-    Parameters
-    ----------
-    dims, shape
-        Dimensions and their lengths: ``(latitude, longitude)``, ``(y, x)``, or ``values`` alone.
-    coordinates
-        Latitudes and longitudes, if eccodes computes them.
-    by_columns
-        If true, points are stored column by column in the message (``jPointsAreConsecutive``).
-    lists_columns
-        If true, eccodes also lists the latitudes and longitudes column by column. For some types of grid it lists them
-        row by row.
-    md5
-        MD5 of the section that describes the grid.
-    obstacle
-        Why the grid has no latitudes and longitudes, as half a sentence; ``None`` if it has.
-    """
+    """A horizontal grid."""
 
     dims: tuple[str, ...]
     shape: tuple[int, ...]
@@ -105,24 +88,7 @@ _GRIDS: ByteCache[Grid] = ByteCache(_MAX_CACHED_GRIDS, each)
 
 
 def read_grid(open_field: Callable[[], Any], kind: tuple[Any, ...], /, *, n_bytes: int) -> Grid:
-    """Return the grid of a field.
-
-    Parameters
-    ----------
-    open_field
-        Function that opens the field with the keys of eccodes and cfgrib. It is called only if the grid is not cached.
-    kind
-        MD5 of the grid section, edition, type of grid, and number of points. Fields with equal values share one grid.
-    n_bytes
-        Length of the message in bytes.
-
-    Raises
-    ------
-    GridError
-        The field has no grid, or too many points.
-    ChildDiedError
-        eccodes crashes or hangs while it computes the coordinates.
-    """
+    """Return the grid of a field."""
     if kind[0] == UNDEFINED:
         raise GridError("it has no grid")
     return _GRIDS.get(kind, lambda: _tried(open_field(), kind[0], n_bytes))

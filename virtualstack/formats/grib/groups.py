@@ -76,21 +76,6 @@ def variable_array(
 
     A cell without a field is ABSENT if each of its coordinate values occurs in some field of the variable. It is EMPTY
     if one of its coordinate values occurs in no field. Along ``extra_dims``, each position is judged separately.
-
-    Parameters
-    ----------
-    table
-        The table with the fields of the variable.
-    variable
-        The variable with its axes.
-    cells
-        Row of the field in each cell; -1 for a cell without a field.
-    coordinates
-        Names of the coordinates of the variable.
-    extra_dims
-        Names of the axes that the user requested.
-    squeeze
-        If true, axes of one value are left out.
     """
     kept = [axis for axis in variable.axes if not squeeze or len(axis.values) > 1]
     rows = cells.reshape([len(axis.values) for axis in kept])
@@ -217,12 +202,6 @@ def dataset_group(
     A variable is refused if its coordinates contradict the coordinates of an earlier variable. Times and steps of
     several files do not contradict each other: a variable that is not in all files has EMPTY cells. Fields are refused
     if their grid cannot be read.
-
-    Raises
-    ------
-    UnsupportedFeatureError
-        Fields of one variable differ in a key that has one value for a whole variable, or in keys that are not
-        coordinates.
     """
     whole, (rows, unknown) = rows, with_grids(table, rows)
     variables = []
@@ -402,11 +381,6 @@ def tree_group(table: FieldTable, rows: NDArray[np.int64], layout: GroupLayout, 
     - Fields with the same coordinates are in groups named by the keys that distinguish them.
 
     All names are made of the keys of the fields in the group.
-
-    Raises
-    ------
-    UnsupportedFeatureError
-        Fields of one variable differ in a key that has one value for a whole variable.
     """
     whole, (rows, unknown) = rows, with_grids(table, rows)
     levels: dict[str, ManifestGroup] = {}

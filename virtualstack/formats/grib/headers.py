@@ -59,17 +59,7 @@ _EPOCH = datetime.datetime(1970, 1, 1)
 
 
 class GribHeader(NamedTuple):
-    """The description of a field, with its times kept separately if possible.
-
-    Parameters
-    ----------
-    key
-        All bytes that the keys depend on, except for the times below. Headers with equal keys have equal values.
-    time
-        Reference time in seconds since 1970-01-01; ``None`` if it is not a valid date, or is part of ``key``.
-    step
-        Hours from the reference time to the forecast; ``None`` if the step is part of ``key``.
-    """
+    """The description of a field, with its times kept separately if possible."""
 
     key: bytes
     time: int | None
@@ -82,15 +72,7 @@ class GribHeader(NamedTuple):
 
 
 def make_header(field: Field, /, *, with_times: bool) -> GribHeader:
-    """Return the header of a field.
-
-    Parameters
-    ----------
-    field
-        The field.
-    with_times
-        If true, times stay in the key, because keys other than reference time and step depend on them.
-    """
+    """Return the header of a field."""
     return _header_2(field, with_times) if field.edition == 2 else _header_1(field, with_times)
 
 
@@ -128,13 +110,7 @@ def interval_end(template: int, /) -> int | None:
 
 
 def timeless(product: bytes, time: int, /) -> tuple[bytes, float | None] | None:
-    """Remove the forecast time from section 4, or make the end of its interval relative to the reference time.
-
-    Returns
-    -------
-    tuple or None
-        The remaining bytes, and the step in hours if it was removed. ``None`` for products that may have other dates.
-    """
+    """Remove the forecast time from section 4, or make the end of its interval relative to the reference time."""
     number = int.from_bytes(product[7:9], "big")
     if number not in _TEMPLATES:
         return None
@@ -238,17 +214,7 @@ _MEMBERS_1 = dict.fromkeys((1, 26, 30, 36), slice(49, 50)) | dict.fromkeys((12, 
 
 @dataclass(frozen=True, slots=True)
 class Parameter:
-    """Position of the parameter in a part of a header.
-
-    Parameters
-    ----------
-    others
-        The bytes of the part without the parameter. The parameter may be written into a message with the same bytes.
-    at
-        Offset of the octets of category and number in a message of the header without data.
-    values
-        Values of `PARAMETER_KEYS`.
-    """
+    """Position of the parameter in a part of a header."""
 
     others: bytes
     at: int
@@ -257,17 +223,7 @@ class Parameter:
 
 @dataclass(frozen=True, slots=True)
 class HeaderPart:
-    """A part of a header.
-
-    Parameters
-    ----------
-    names
-        Keys that depend on this part.
-    key
-        Bytes of the part. Parts with equal bytes have equal values.
-    parameter
-        Position of the parameter in the part, if the keys can be read by writing it into a message; else ``None``.
-    """
+    """A part of a header."""
 
     names: tuple[str, ...]
     key: bytes

@@ -79,31 +79,14 @@ class SupportsItem(Protocol):
 
 
 class Asking:
-    """Reader of the keys of the fields of a file, one field after another.
-
-    Parameters
-    ----------
-    names
-        Names of keys as in eccodes and cfgrib, such as ``"level:float"``. A time that the header has apart is not read.
-    """
+    """Reader of the keys of the fields of a file, one field after another."""
 
     def __init__(self, names: tuple[str, ...]) -> None:
         self._names = names
         self._open: dict[bytes, _Message] = {}
 
     def field_keys(self, field: Field, header: GribHeader, stub: bytes, /) -> tuple[Any, ...]:
-        """Return the values of the keys of a field.
-
-        Parameters
-        ----------
-        field, header, stub
-            The field, its header, and a message of the field without data. Fields with equal headers have equal values.
-
-        Returns
-        -------
-        tuple
-            One value for each name: text, numbers, or tuples of them; `UNDEFINED` if the field does not have the key.
-        """
+        """Return the values of the keys of a field."""
         return _HEADERS.get((self._names, header.key), lambda: self._asked(field, header, stub))
 
     def _asked(self, field: Field, header: GribHeader, stub: bytes) -> tuple[Any, ...]:

@@ -92,14 +92,7 @@ class Field(NamedTuple):
 
 
 def message_length(head: bytes, /) -> tuple[int, int] | None:
-    """Read edition and length of a message from its first 16 bytes.
-
-    Returns
-    -------
-    tuple or None
-        Edition and length in bytes. For GRIB 1 it is the stored length, which is too small for messages of more than
-        8 MiB. ``None`` if no message begins here.
-    """
+    """Read edition and length of a message from its first 16 bytes."""
     if len(head) < 8 or head[:4] != MAGIC:
         return None
     edition = head[7]
@@ -111,31 +104,7 @@ def message_length(head: bytes, /) -> tuple[int, int] | None:
 
 
 def parse_fields(read: Read, offset: int, size: int, head: bytes, /) -> tuple[int, list[Field]]:
-    """Split a message into its fields.
-
-    Parameters
-    ----------
-    read
-        Function that reads the file; only headers are read.
-    offset
-        Offset of the message in the file.
-    size
-        Size of the file in bytes.
-    head
-        First bytes of the message, at least 16.
-
-    Returns
-    -------
-    int
-        Length of the message in bytes.
-    list of Field
-        Fields in their order.
-
-    Raises
-    ------
-    MessageError
-        The sections do not fit the message, the message has no end marker, or it is cut short.
-    """
+    """Split a message into its fields."""
     found = message_length(head)
     if found is None:
         raise MessageError("there is no message of edition 1 or 2")

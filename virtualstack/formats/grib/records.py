@@ -111,30 +111,7 @@ _APART = {"checksums", "reads"}
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Records:
-    """All fields of one file; the object can be pickled.
-
-    Parameters
-    ----------
-    location
-        Location of the file.
-    names
-        Names of the keys that were read.
-    headers
-        Values of the keys, one row for each distinct header.
-    stubs
-        For each header, a message without data of the first field with this header.
-    digests
-        Digest of each header without times; equal headers have equal digests.
-    fields
-        The fields in the order of the file, with the data type `_FIELD`.
-    n_junk
-        Number of bytes that belong to no message.
-    notes
-        Remarks about the index of the file.
-    packing
-        Name of the codec that the file is compressed with; empty if it is not compressed. Byte ranges are those of the
-        compressed file.
-    """
+    """All fields of one file; the object can be pickled."""
 
     location: Location
     names: tuple[str, ...]
@@ -167,13 +144,7 @@ class Records:
 
     @classmethod
     def from_group(cls, group: ManifestGroup, /) -> Records:
-        """Return the records of a group that :meth:`to_group` has made.
-
-        Raises
-        ------
-        ManifestError
-            The group has no records of GRIB.
-        """
+        """Return the records of a group that :meth:`to_group` has made."""
         said = group.attributes
         if said.get(PARTS) != "grib":
             raise ManifestError(f"the group of '{group.url}' has no GRIB records")
@@ -194,24 +165,7 @@ class Records:
 def describe_fields(
     found: Iterable[Field], location: Location, names: tuple[str, ...], /, *, with_times: bool
 ) -> Records:
-    """Read the keys of fields.
-
-    Parameters
-    ----------
-    found
-        Fields in the order of the file.
-    location
-        Location of the file.
-    names
-        Names of the keys, including ``"time"`` and ``"step"``.
-    with_times
-        If true, keys other than these two depend on times.
-
-    Raises
-    ------
-    MalformedFileError
-        eccodes cannot read a header, or would count time without end.
-    """
+    """Read the keys of fields."""
     rows: dict[bytes, int] = {}
     headers: list[tuple[Any, ...]] = []
     stubs: list[bytes] = []
@@ -301,27 +255,7 @@ class Column:
 
 @dataclass(frozen=True, eq=False)
 class FieldTable:
-    """The fields of several files, in the order of the files.
-
-    Parameters
-    ----------
-    names
-        Names of the keys.
-    headers
-        Values of the keys, one row for each distinct header.
-    stubs
-        A message without data for each header.
-    digests
-        Digest of each header without times.
-    fields
-        The fields, with the data type `_FIELD`.
-    sources
-        Index into ``locations`` for each field.
-    locations
-        Locations of the files.
-    packings
-        Names of the codecs that the files are compressed with, as in `Records`.
-    """
+    """The fields of several files, in the order of the files."""
 
     names: tuple[str, ...]
     headers: list[tuple[Any, ...]]
@@ -363,13 +297,7 @@ class FieldTable:
         )
 
     def column(self, name: str, /) -> Column:
-        """Return the values of a key.
-
-        Raises
-        ------
-        KeyError
-            The key was not read.
-        """
+        """Return the values of a key."""
         if name not in self._columns:
             self._columns[name] = self._times(name) if name in ("time", "step") else self._key(name)
         return self._columns[name]

@@ -48,16 +48,7 @@ class SidecarError(ValueError):
 
 @dataclass(frozen=True, slots=True)
 class Sidecar:
-    """The content of an index.
-
-    Parameters
-    ----------
-    url
-        URL of the index.
-    lengths
-        Length in bytes of the message at each offset, in ascending order of offsets; ``None`` if the index does not
-        list the length.
-    """
+    """The content of an index."""
 
     url: str
     lengths: Mapping[int, int | None]
@@ -82,22 +73,6 @@ def find_sidecar(url: str, size: int, storage: Storage, /) -> tuple[Sidecar | No
     """Find the index of a file, with one request for each possible name, all at once.
 
     An index that does not exist, or to which access is denied, is not reported.
-
-    Parameters
-    ----------
-    url
-        URL of the file.
-    size
-        Size of the file in bytes.
-    storage
-        Storage of the file.
-
-    Returns
-    -------
-    Sidecar or None
-        The first valid index.
-    list of str
-        Faults of the candidates before it.
     """
     # a scan cache does not record this: the fields of the file do not depend on the index
     plain = Storage(storage.given, storage.carried, named=storage.named)
@@ -119,24 +94,7 @@ def find_sidecar(url: str, size: int, storage: Storage, /) -> tuple[Sidecar | No
 
 
 def open_sidecar(url: str, size: int, storage: Storage, /) -> Sidecar:
-    """Read an index.
-
-    Parameters
-    ----------
-    url
-        URL of the index.
-    size
-        Size in bytes of the file that the index belongs to.
-    storage
-        Storage of the index.
-
-    Raises
-    ------
-    SidecarError
-        The text is not an index, or belongs to another file.
-    StorageError
-        The index could not be read.
-    """
+    """Read an index."""
     source = storage.source(url)
     if source.size > _MAX_INDEX_BYTES:
         raise SidecarError(f"'{url}' has {source.size} bytes; of an index, at most {_MAX_INDEX_BYTES} are read")
@@ -144,13 +102,7 @@ def open_sidecar(url: str, size: int, storage: Storage, /) -> Sidecar:
 
 
 def parse_sidecar(data: bytes, size: int, /, *, url: str) -> dict[int, int | None]:
-    """Return the lengths of messages by their offsets from the text of an index, in ascending order.
-
-    Raises
-    ------
-    SidecarError
-        A line is not a line of an index, or contradicts the size of the file.
-    """
+    """Return the lengths of messages by their offsets from the text of an index, in ascending order."""
     lengths = _json_lines(data, url) if data.lstrip()[:1] == b"{" else dict.fromkeys(_lines(data, url))
     if not lengths:
         raise SidecarError(f"'{url}' is empty")
@@ -205,11 +157,6 @@ class HeaderPrefetch:
     """Bytes of a source that were fetched at once; only the bytes of the last `fetch` are kept.
 
     Prefetching changes when bytes are read, but never what a walk finds: the bytes are the bytes of the source.
-
-    Parameters
-    ----------
-    source
-        The file.
     """
 
     def __init__(self, source: Source) -> None:
@@ -222,11 +169,6 @@ class HeaderPrefetch:
 
         The first request fetches 1 KiB of each message. Each further request fetches bytes elsewhere, after bitmaps and
         in long headers, and short gaps between two messages.
-
-        Returns
-        -------
-        int or None
-            The first offset at which no complete message begins; ``None`` if all are complete.
         """
         self._begins, self._pieces = [], []
         size = self._source.size
@@ -393,22 +335,7 @@ class _Guide:
 
 @dataclass(slots=True)
 class Walk:
-    """A walk through the fields of a file; iterate over it.
-
-    Parameters
-    ----------
-    source
-        The file.
-    sidecar
-        An index of the file, which allows many headers to be read at once. The fields that are found do not depend on
-        it.
-    n_junk
-        Number of bytes so far that belong to no message.
-    damages
-        Damaged messages so far; their bytes count as junk.
-    lengths
-        Lengths of the messages so far by offset, if there is an index to compare with.
-    """
+    """A walk through the fields of a file; iterate over it."""
 
     source: Source
     sidecar: Sidecar | None = None

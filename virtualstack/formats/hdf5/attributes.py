@@ -79,22 +79,7 @@ def collect_attributes[A: _Named](
     *,
     is_of_characters: bool = False,
 ) -> Attributes:
-    """Return the attributes of an object, with notes on those that have no value in xarray.
-
-    Parameters
-    ----------
-    stored
-        All attributes of the object.
-    path
-        Path of the object.
-    references
-        Function that returns the addresses in an attribute of object references; ``None`` for other attributes.
-    value
-        Function that returns the value of an attribute, or raises `NoCounterpartError`, or another error if the
-        attribute is damaged.
-    is_of_characters
-        If true, the object is a dataset of strings of fixed length.
-    """
+    """Return the attributes of an object, with notes on those that have no value in xarray."""
     values: dict[str, Any] = {}
     notes: list[Refusal] = []
     addresses: dict[str, NDArray[np.uint64]] = {}
@@ -127,13 +112,7 @@ def _references(attribute: AttributeMessage) -> NDArray[np.uint64] | None:
 
 
 class AttributeReader:
-    """Reader of the values of attributes from their stored bytes.
-
-    Parameters
-    ----------
-    superblock, heaps
-        Superblock and heaps of the file.
-    """
+    """Reader of the values of attributes from their stored bytes."""
 
     def __init__(self, superblock: Superblock, heaps: Heaps) -> None:
         self._superblock = superblock
@@ -150,18 +129,6 @@ class AttributeReader:
         """Return the attributes of an object.
 
         A text is a `str`, and several texts are a list. One number is a numpy scalar, and several numbers are an array.
-
-        Parameters
-        ----------
-        stored
-            All attribute messages of the object.
-        path
-            Path of the object.
-        ask_library
-            Function that reads an attribute of a given name with the HDF5 library, for datatypes that only the library
-            knows.
-        is_of_characters
-            If true, the object is a dataset of strings of fixed length.
         """
 
         def value(attribute: AttributeMessage) -> Any:

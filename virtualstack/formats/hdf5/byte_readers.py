@@ -81,14 +81,7 @@ class MemoryReader:
 
 
 class PageReader:
-    """Reader of a file in which each read is a system call: it reads pages of 8 KiB and keeps 8 MiB of pages.
-
-    Parameters
-    ----------
-    source
-        A source on this machine. A file is read, not mapped into memory: if it shrinks while it is read, a
-        `StorageError` is raised.
-    """
+    """Reader of a file in which each read is a system call: it reads pages of 8 KiB and keeps 8 MiB of pages."""
 
     def __init__(self, source: Source, /) -> None:
         self._source = source
@@ -133,13 +126,7 @@ _MAX_METADATA_BYTES = 1 << 30
 
 
 class RemoteReader:
-    """Reader of a file on a server: it keeps all pages of 1 KiB that it has fetched.
-
-    Parameters
-    ----------
-    source
-        The file.
-    """
+    """Reader of a file on a server: it keeps all pages of 1 KiB that it has fetched."""
 
     def __init__(self, source: Source, /) -> None:
         self._source = source
@@ -162,13 +149,7 @@ class RemoteReader:
         return np.frombuffer(b"".join(parts), np.uint8).reshape(len(offsets), size)
 
     def fetch(self, wanted: Sequence[tuple[NDArray[np.int64] | int, int]], /) -> None:
-        """Fetch bytes and blocks, each with offsets and a size, all at once.
-
-        Raises
-        ------
-        StorageError
-            The bytes could not be read, or more than 1 GiB of metadata would be fetched.
-        """
+        """Fetch bytes and blocks, each with offsets and a size, all at once."""
         numbers: set[int] = set()
         for offsets, size in wanted:
             for offset in np.atleast_1d(offsets).tolist():

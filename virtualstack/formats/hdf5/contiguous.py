@@ -33,15 +33,7 @@ _SMALL_GRID_CELLS = 1 << 12  # number of cells that is always allowed
 
 @dataclass(frozen=True, slots=True)
 class FileSegment:
-    """A byte range that holds values in C order.
-
-    Parameters
-    ----------
-    location
-        Location of the file.
-    offset, length
-        Offset and length in bytes.
-    """
+    """A byte range that holds values in C order."""
 
     location: Location
     offset: int
@@ -52,15 +44,6 @@ def split_shape(shape: Sequence[int], itemsize: int, chunk_size: int | None, /) 
     """Return the shape of chunks that are one byte range each: whole along the last axes, one element along the first.
 
     A length that divides the axis is preferred to a length up to four times as long. All chunks then have one shape.
-
-    Parameters
-    ----------
-    shape
-        Shape of the array in elements.
-    itemsize
-        Size of an element in bytes.
-    chunk_size
-        Largest size of a chunk in bytes, except for chunks of one element; ``None`` for one chunk.
 
     Examples
     --------
@@ -110,24 +93,6 @@ def contiguous_chunks(
 
     Cells end where segments end. If all segments end between rows, each chunk is a separate byte range. Otherwise a
     chunk is a whole segment, and cells show strided parts of it.
-
-    Parameters
-    ----------
-    segments
-        Segments in order. Together they are at least as long as the values.
-    shape
-        Shape of the array in elements, without a length of 0.
-    stored
-        Data type of a stored element.
-    fill
-        Fill value of the array.
-    chunk_size
-        Largest size of a chunk in bytes, as for :func:`split_shape`. It is ignored if segments end within rows.
-
-    Raises
-    ------
-    NoReferencesError
-        A segment ends within an element, or there would be too many cells.
     """
     length = math.prod(shape) * stored.itemsize
     if chunk_size is None and segments[0].length >= length:  # the usual case
@@ -327,24 +292,6 @@ def external_segments(
 
     Only a file at a local path may refer to other files, because the HDF5 library searches for them on the local
     machine.
-
-    Parameters
-    ----------
-    files
-        Name, offset and size in bytes of each file, in order (H5Pget_external).
-    length
-        Size of all values in bytes, more than 0.
-    url
-        URL of the file that names the external files.
-    locate
-        Function that returns the location of a file from its path.
-
-    Raises
-    ------
-    LostValuesError
-        An external file does not exist, the files are too short, or the file that names them is not a local file.
-    NoReferencesError
-        An external file is shorter than its values; the HDF5 library reads zeros there.
     """
     main = local_path(url)
     if main is None:

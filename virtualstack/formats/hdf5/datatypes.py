@@ -81,26 +81,7 @@ _NUMPY_TAG = re.compile(rb"NUMPY:([<>|=]?[mMiufcbSUV][0-9]{0,9}(?:\[[0-9]{0,9}[a
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ElementType:
-    """The interpretation of the elements of a dataset or attribute.
-
-    Parameters
-    ----------
-    kind
-        ``"bytes"``: ``codecs`` and ``stored`` decode the stored bytes to values. ``"converted"``: the HDF5 library
-        converts the elements. ``"text"``: strings of variable length. ``"paths"``: object references, whose values are
-        the paths of the objects. ``"refused"``: zarr has no data type for the elements.
-    stored
-        Dtype of one element after ``codecs``, with byte order, offsets and padding; ``None`` if the kind is not
-        ``"bytes"``.
-    subshape
-        Shape of an array type, or ``()``.
-    reason
-        Reason why the kind is not ``"bytes"``, in the words of the format.
-    size
-        Size in bytes of one stored element; for an array type, of one element of the array.
-    codecs
-        Codecs that decode stored elements to elements of ``stored``. They are encoded before the filters.
-    """
+    """The interpretation of the elements of a dataset or attribute."""
 
     kind: Literal["bytes", "converted", "text", "paths", "refused"]
     stored: np.dtype[Any] | None = None
@@ -130,13 +111,7 @@ def plain(dtype: np.dtype[Any], /) -> np.dtype[Any]:
 
 
 def parse_library_datatype(encoded: bytes, /) -> Datatype:
-    """Return a datatype that the HDF5 library has encoded.
-
-    Raises
-    ------
-    StructureError
-        `parse_datatype` does not know the form of the datatype.
-    """
+    """Return a datatype that the HDF5 library has encoded."""
     # H5Tencode: type of the message, version of the encoding, and the message
     return parse_datatype(encoded[2:])[0]
 
@@ -155,13 +130,7 @@ def element_type(datatype: Datatype | bytes, /) -> ElementType:
 
 
 def decode_element(raw: bytes, found: ElementType, /) -> NDArray[Any]:
-    """Return the value of one stored element, such as a fill value, with the shape of an array type.
-
-    Raises
-    ------
-    CodecError
-        The number of bytes is not the size of an element.
-    """
+    """Return the value of one stored element, such as a fill value, with the shape of an array type."""
     if found.stored is None:
         raise ValueError(f"stored bytes of {found.reason} are not values")
     return decode(raw, found.codecs, found.stored, found.subshape).astype(packed(found.stored))
@@ -216,11 +185,6 @@ def _dtype(datatype: Datatype, *, is_whole: bool = False) -> np.dtype[Any]:
     """Return the dtype of elements in h5py.
 
     h5py has no dtype for integers of odd sizes. They get the next wider dtype if the integer is the whole element.
-
-    Raises
-    ------
-    _NotBytesError
-        No dtype exists, or zarr has no name for it.
     """
     if datatype.size > _MAX_ELEMENT_BYTES:
         raise _NotBytesError(f"elements of {datatype.size} bytes: {_NOT_ZARR}", "refused")
@@ -322,22 +286,7 @@ def _complex(part: np.dtype[Any]) -> np.dtype[Any]:
 
 
 def _conversions(datatype: Datatype, offset: int, *, is_whole: bool = False) -> Iterator[dict[str, Any]]:
-    """Yield the conversions that the bytes of elements need, as members of the codec that applies them.
-
-    Parameters
-    ----------
-    datatype
-        Datatype of the elements, or of a member.
-    offset
-        Offset of the member in bytes from the beginning of the element.
-    is_whole
-        If true, the datatype is the whole element, so the conversion may change its size.
-
-    Raises
-    ------
-    _NotBytesError
-        The codec does not support this conversion.
-    """
+    """Yield the conversions that the bytes of elements need, as members of the codec that applies them."""
     match datatype.kind:
         case "integer" | "bitfield" | "float":
             number = _number(datatype)

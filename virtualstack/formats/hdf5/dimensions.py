@@ -57,14 +57,6 @@ def resolve_dimensions(root: HDF5Group, of_product: Mapping[str, Sequence[str]],
 
     Scales attached to an axis name it. Axes without a scale share phony dimensions by length in their group. Phony
     dimensions are numbered through the file after all declared dimensions, child groups first.
-
-    Parameters
-    ----------
-    root
-        Root group of the file.
-    of_product
-        Names that netCDF-C does not know, for the axes of datasets without scales, by path; ``""`` for no name. A name
-        is not used if a dimension of the same name has another length.
     """
     found = Dimensions()
     next_number = 0
@@ -98,14 +90,7 @@ def _declare(variable: HDF5Variable, number: int) -> HDF5Dimension:
 
 
 class _Scope:
-    """The dimensions that variables of a group see: dimensions of the group, and of its parents unless hidden.
-
-    Parameters
-    ----------
-    declared
-        Dimensions of the group and of its parents, from the inside out. Phony dimensions may be added to the first
-        list.
-    """
+    """The dimensions that variables of a group see: dimensions of the group, and of its parents unless hidden."""
 
     def __init__(self, declared: Sequence[list[HDF5Dimension]]) -> None:
         self.here = declared[0]

@@ -22,13 +22,6 @@ class ExternalLinks:
     """The external links of a file, with each file that they lead to read once.
 
     Links of these other files are not followed, so that a few small files cannot show billions of objects.
-
-    Parameters
-    ----------
-    url
-        URL of the file that has the links.
-    read
-        Function that reads another file.
     """
 
     url: str

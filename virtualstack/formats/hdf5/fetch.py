@@ -40,20 +40,6 @@ class MetadataSource:
 
     The object is also a `Source` of the whole file: it fetches missing bytes in aligned blocks. Only one thread at a
     time may run parsers.
-
-    Parameters
-    ----------
-    source
-        The file.
-    base
-        Size of the user block in bytes, to which addresses are relative. It may be set when it is known.
-
-    Attributes
-    ----------
-    size
-        Size of the file in bytes.
-    end
-        Offset in the file at which the bytes that parsers may request end. It may be set when it is known.
     """
 
     def __init__(self, source: Source, /, *, base: int = 0) -> None:
@@ -70,28 +56,14 @@ class MetadataSource:
         return self._source.location
 
     def run[T](self, parser: Parse[T], /) -> T:
-        """Run one parser to its end, and return its result.
-
-        Raises
-        ------
-        StructureError
-            The parser raised this error, or did not catch it.
-        StorageError
-            The bytes could not be read.
-        """
+        """Run one parser to its end, and return its result."""
         (result,) = self.run_all([parser])
         if isinstance(result, StructureError):
             raise result
         return result
 
     def run_all[T](self, parsers: Sequence[Parse[T]], /) -> list[T | StructureError]:
-        """Run parsers together, and return their results; the error of a parser takes the place of its result.
-
-        Raises
-        ------
-        StorageError
-            The bytes could not be read.
-        """
+        """Run parsers together, and return their results; the error of a parser takes the place of its result."""
         results: list[Any] = [None] * len(parsers)
         scheduler = Scheduler(self)
         for n, parser in enumerate(parsers):
@@ -100,13 +72,7 @@ class MetadataSource:
         return results
 
     def read(self, offset: int, length: int, /) -> bytes:
-        """Read exactly ``length`` bytes from ``offset`` of the file; missing bytes are fetched in aligned blocks.
-
-        Raises
-        ------
-        StorageError
-            The range is not within the file, or the bytes could not be read.
-        """
+        """Read exactly ``length`` bytes from ``offset`` of the file; missing bytes are fetched in aligned blocks."""
         if offset < 0 or not 0 < length <= self.size - offset or length > _MAX_BLOCK_BYTES:
             return self._source.read(offset, length)
         with self._lock:
@@ -130,15 +96,7 @@ class MetadataSource:
         self._reader.fetch([(begin, self._next - begin)])
 
     def get(self, request: Span | Blocks, /) -> bytes | NDArray[np.uint8]:
-        """Return the answer to a request of a parser.
-
-        Raises
-        ------
-        StructureError
-            The range is not within the file, or is too large.
-        NotFetchedError
-            The bytes must be fetched first.
-        """
+        """Return the answer to a request of a parser."""
         if isinstance(request, Span):
             offset, size = self._place(request)
             return self._reader.span(offset, size) if size else b""
@@ -195,11 +153,6 @@ class Scheduler:
 
     Parsers of local files run one after another, and each request is read at once.
 
-    Parameters
-    ----------
-    metadata
-        Metadata of the file.
-
     Examples
     --------
     >>> from virtualstack.formats.hdf5.structures.requests import read_span
@@ -217,26 +170,11 @@ class Scheduler:
         self._ready: deque[_Job] = deque()
 
     def spawn[T](self, parser: Parse[T], then: OnResult[T], /) -> None:
-        """Add a parser; this is also possible while other parsers run.
-
-        Parameters
-        ----------
-        parser
-            The parser to run.
-        then
-            Function that is called with the result of the parser, or with the `StructureError` that it raised or did
-            not catch. The order in which parsers end is not fixed.
-        """
+        """Add a parser; this is also possible while other parsers run."""
         self._ready.append(_Job(parser, then))
 
     def run(self) -> None:
-        """Run all parsers to their end.
-
-        Raises
-        ------
-        StorageError
-            The bytes could not be read.
-        """
+        """Run all parsers to their end."""
         waiting: list[_Job] = []
         while self._ready or waiting:
             while self._ready:

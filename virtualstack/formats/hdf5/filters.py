@@ -32,22 +32,7 @@ _COMPRESSORS = {0: "none", 2: "lz4", 3: "zstd"}
 
 
 def codec_for_filter(number: int, values: Sequence[int], /) -> Codec | None:
-    """Return the codec of a filter; ``None`` if the filter leaves stored bytes unchanged.
-
-    Parameters
-    ----------
-    number
-        Registered identifier of the filter.
-    values
-        Client data values of the dataset.
-
-    Raises
-    ------
-    LookupError
-        No codec is known for the filter.
-    ValueError
-        The codec does not support these values; the message states the reason.
-    """
+    """Return the codec of a filter; ``None`` if the filter leaves stored bytes unchanged."""
     make = _CODECS[number]
     try:
         return make(values)

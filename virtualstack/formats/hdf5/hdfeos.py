@@ -33,17 +33,7 @@ _FIELDS = {
 
 @dataclass(slots=True, kw_only=True)
 class EosStructure:
-    """A swath, a grid or a zonal average.
-
-    Parameters
-    ----------
-    path
-        Path of the group of the structure.
-    sizes
-        Sizes of its dimensions by name; 0 for a dimension that may grow.
-    fields
-        Names of the dimensions of its fields, by path.
-    """
+    """A swath, a grid or a zonal average."""
 
     path: str
     sizes: dict[str, int] = field(default_factory=dict)
@@ -146,13 +136,6 @@ def eos_axis_names(root: HDF5Group, metadata: MetadataSource, library: Library, 
 
     A name is used if its size is the length of the axis. If its size may grow, the name is used if all axes with this
     name have one length. The root group gets a note for each contradiction, and if the StructMetadata cannot be read.
-
-    Parameters
-    ----------
-    root
-        Root group of an HDF-EOS5 file, which has the group `EOS_INFORMATION`.
-    metadata, library
-        The file, for the text of the StructMetadata.
     """
     structures = parse_structures(_read_struct_metadata(root, metadata, library))
     top = root.groups.get("HDFEOS")

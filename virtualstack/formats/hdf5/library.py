@@ -226,28 +226,14 @@ class Library:
         return self.attributes_at(raw_path, path)
 
     def attributes_at(self, raw_path: bytes, path: str, /) -> Attributes:
-        """Return the attributes of an object by its path.
-
-        Raises
-        ------
-        LostObjectError
-            The library cannot list the attributes.
-        """
+        """Return the attributes of an object by its path."""
         try:
             return _attributes(self._ask("attributes", raw_path), path)
         except LibraryError as error:
             raise LostObjectError(f"its attributes cannot be read: {error}") from error
 
     def attribute(self, raw_path: bytes, name: bytes, /) -> Any:
-        """Return the value of one attribute.
-
-        Raises
-        ------
-        LibraryError
-            The library cannot read the attribute.
-        NoCounterpartError
-            xarray has no counterpart of the value.
-        """
+        """Return the value of one attribute."""
         return _value(self._ask("attribute", raw_path, name))
 
     def scale(self, raw_path: bytes, /) -> Scale:
@@ -298,20 +284,6 @@ def find_part_elsewhere(source: Source, path: Path | None, /, *, only_links: boo
     """Describe a part of a file that the HDF5 library would read from another file; ``None`` if it has no such part.
 
     Programs that read the file with the library open these other files without asking.
-
-    Parameters
-    ----------
-    source
-        The file.
-    path
-        Its path if it is local.
-    only_links
-        If true, values of datasets may be in other files.
-
-    Raises
-    ------
-    LibraryError, ChildDiedError
-        The library cannot read the file.
     """
     size, place = (source.size, ()) if path is None else (None, (str(path),))
     with contextlib.closing(InChild(f"{_MODULE}:OpenFile", *place, False, size=size, read=source.read)) as file:

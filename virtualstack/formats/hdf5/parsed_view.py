@@ -55,19 +55,7 @@ _MAX_SOFT_LINKS = 16  # H5L_NUM_LINKS: largest number of soft links in a chain
 def follow(
     path: bytes, group: int, root: int, names: Callable[[int], Mapping[bytes, Link]], /, n_links: int = 0
 ) -> int | None:
-    """Return the address of the object header that a path leads to; ``None`` if it leads nowhere.
-
-    Parameters
-    ----------
-    path
-        Path from a group, or from the root if it begins with a slash.
-    group, root
-        Addresses of the headers of the group and of the root.
-    names
-        Function that returns the links of an object by name; no links for an object that is not a group.
-    n_links
-        Number of soft links that were followed before.
-    """
+    """Return the address of the object header that a path leads to; ``None`` if it leads nowhere."""
     if n_links >= _MAX_SOFT_LINKS:
         return None
     here = root if path.startswith(b"/") else group
@@ -91,20 +79,7 @@ type FindExtent = Callable[[str, Sequence[VirtualMapping], tuple[int, ...]], tup
 
 
 class ParsedView:
-    """`FileView` of a walk.
-
-    Parameters
-    ----------
-    objects
-        Objects that the walk found.
-    metadata
-        Metadata of the file, for chunk indexes that the walk did not read.
-    library
-        The HDF5 library's view of the file.
-    extent
-        Function that reads the sources of virtual datasets to find their shapes; if ``None``, the stored shapes are
-        used.
-    """
+    """`FileView` of a walk."""
 
     def __init__(
         self, objects: FileObjects, metadata: MetadataSource, library: Library, extent: FindExtent | None = None
@@ -263,15 +238,7 @@ def _raise(error: LostValuesError) -> NoReturn:
 
 
 class DatasetFinder:
-    """Finder of datasets by path; it reads each object on the path once, and no attributes.
-
-    Parameters
-    ----------
-    metadata
-        Metadata of the file.
-    library
-        The HDF5 library's view of the file, for parts that the parsers do not know.
-    """
+    """Finder of datasets by path; it reads each object on the path once, and no attributes."""
 
     def __init__(self, metadata: MetadataSource, library: Library) -> None:
         self._metadata = metadata
@@ -280,15 +247,7 @@ class DatasetFinder:
         self._names: dict[int, Mapping[bytes, Link]] = {}
 
     def find(self, path: str, /) -> HDF5Variable | None:
-        """Return the dataset at a path; ``None`` if no dataset exists there.
-
-        Raises
-        ------
-        LostValuesError
-            The dataset is in another file, or is damaged.
-        LibraryError
-            The library was used, and cannot open the dataset.
-        """
+        """Return the dataset at a path; ``None`` if no dataset exists there."""
         try:
             return self._find(path)
         except StructureError:

@@ -40,29 +40,7 @@ __all__ = ["FileContext", "references"]
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class FileContext:
-    """The properties of a file that reading a dataset needs.
-
-    Parameters
-    ----------
-    location
-        Location of the file.
-    library
-        The HDF5 library's view of the file.
-    base
-        Size of the user block in bytes, which addresses do not include.
-    inline_limit
-        Number of bytes of values that one variable may add to the manifest.
-    locate
-        Function that returns the location of another file from its path.
-    storage
-        Storage from which values are read that become INLINE.
-    object_paths
-        Function that returns the path of each object of the file by its address.
-    contiguous_chunk_size
-        Largest size in bytes of the chunks into which contiguous values are divided; ``None`` for one chunk.
-    datasets, chain
-        Datasets of any files, for virtual datasets; and the virtual datasets that have a source in this file.
-    """
+    """The properties of a file that reading a dataset needs."""
 
     location: Location
     library: Library
@@ -79,26 +57,7 @@ class FileContext:
 def references(
     variable: HDF5Variable, shape: tuple[int, ...], fill: Fill, context: FileContext, /
 ) -> tuple[ChunkManifest, ChunkGrid]:
-    """Return the byte ranges of a dataset, and its chunk grid.
-
-    Parameters
-    ----------
-    variable
-        Variable with a dataspace.
-    shape
-        Shape in elements, including the axes of an array type.
-    fill
-        Fill value of the dataset.
-    context
-        Properties of the file.
-
-    Raises
-    ------
-    NoReferencesError
-        The stored bytes are not byte ranges of a source, or do not decode to the values.
-    LostValuesError
-        The values cannot be read.
-    """
+    """Return the byte ranges of a dataset, and its chunk grid."""
     layout, found, stored = variable.layout, variable.element, variable.element.stored
     if isinstance(layout, VirtualLayout):
         return _virtual(variable, shape, fill, context)

@@ -40,19 +40,6 @@ class DanglingReferenceError(Exception):
 def reference_paths(references: NDArray[np.uint64], paths: Mapping[int, str], /) -> list[str]:
     """Return the paths of objects that references lead to; ``""`` for a null reference.
 
-    Parameters
-    ----------
-    references
-        Stored elements of any shape (HDF5 spec IV.A.2.d, class 7, type 0): little-endian addresses of object headers,
-        counted from the end of the user block.
-    paths
-        Paths of all objects of the file by address.
-
-    Raises
-    ------
-    DanglingReferenceError
-        A reference leads to an address without an object that has a path.
-
     Examples
     --------
     >>> reference_paths(np.array([96, 0], "<u8"), {96: "/"})
@@ -93,15 +80,7 @@ class Attributes:
     damaged: Mapping[str, str] = field(default_factory=dict)
 
     def with_paths(self, path: str, paths: Mapping[int, str], /) -> Attributes:
-        """Replace references by the paths of objects; references to unknown objects become notes.
-
-        Parameters
-        ----------
-        path
-            Path of the object that has the attributes.
-        paths
-            Paths of all objects by address.
-        """
+        """Replace references by the paths of objects; references to unknown objects become notes."""
         if not self.references:
             return self
         values, notes = dict(self.values), list(self.notes)
@@ -117,38 +96,7 @@ class Attributes:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class HDF5Variable:
-    """A dataset under one of its names.
-
-    Parameters
-    ----------
-    name
-        Name in its group.
-    path
-        Absolute path.
-    raw_path
-        Path as the links store it.
-    address
-        Address of the object header, from the end of the user block.
-    element
-        Interpretation of the elements.
-    is_read_by_netcdf
-        If true, netCDF-C reads the datatype; this holds for all committed datatypes.
-    space
-        Shape in elements; ``None`` for a null dataspace.
-    shape, maxshape
-        Shape and maximum shape, with the axes of an array type at the end; a length is ``None`` for an unlimited axis.
-    layout, filters, fill, external
-        How and where the values are stored.
-    attributes, scale
-        Attributes and dimension scale of the dataset.
-    list_chunks
-        Function that returns the allocated chunks, with offsets from the start of the file.
-    list_mappings
-        Function that returns the mappings of a virtual dataset.
-    read_texts
-        Function that returns the strings that stored elements of variable length point to, up to a number of bytes;
-        ``None`` if only the HDF5 library can read them.
-    """
+    """A dataset under one of its names."""
 
     name: str
     path: str
@@ -172,23 +120,7 @@ class HDF5Variable:
 
 @dataclass(slots=True, kw_only=True)
 class HDF5Group:
-    """A group with its datasets and child groups in the order in which netCDF-C numbers them.
-
-    Parameters
-    ----------
-    path
-        Absolute path; ``""`` for the root.
-    address
-        Address of the object header, from the end of the user block.
-    attributes
-        Attributes of the group.
-    variables, groups
-        Variables and child groups by name.
-    external_links
-        Names of external links, and the file and the path in it that each leads to.
-    notes
-        Notes on links that lead nowhere, or to an object that was visited before.
-    """
+    """A group with its datasets and child groups in the order in which netCDF-C numbers them."""
 
     path: str
     address: int
@@ -220,24 +152,7 @@ class HDF5Group:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class LinkTarget:
-    """The target of a link.
-
-    Parameters
-    ----------
-    kind
-        Kind of the target. ``"nothing"``: the link leads nowhere, or out of the file. ``"lost"``: the object cannot be
-        opened.
-    address
-        Address of the object header.
-    reason
-        Reason why there is no object, or why it cannot be opened.
-    is_soft
-        If true, the link is a path, so that the object has another name in the file.
-    outside
-        File and path of an external link.
-    handle
-        Data of the view that made this target.
-    """
+    """The target of a link."""
 
     kind: Literal["group", "dataset", "datatype", "nothing", "lost"]
     address: int = -1

@@ -36,13 +36,7 @@ _POINTER_BYTES = 16  # stored for each string of variable length: length, heap a
 
 
 class NotInlinedError(Exception):
-    """The values are larger than the limit, or cannot be read; the message is half a sentence.
-
-    Parameters
-    ----------
-    size
-        Number of bytes of the values if the limit is the obstacle, or a lower bound for strings; else 0.
-    """
+    """The values are larger than the limit, or cannot be read; the message is half a sentence."""
 
     def __init__(self, message: str, *, size: int = 0) -> None:
         super().__init__(message)
@@ -72,26 +66,7 @@ def inline_values(
     limit: int,
     /,
 ) -> ChunkManifest:
-    """Read all values as one INLINE chunk.
-
-    Parameters
-    ----------
-    variable
-        Variable that is read as a whole.
-    library
-        HDF5 library's view of the file.
-    dtype, shape
-        Data type and shape of the values, including the shape of an array type.
-    fill
-        Fill value of the array.
-    limit
-        Largest number of bytes.
-
-    Raises
-    ------
-    NotInlinedError
-        The values are larger than the limit, or cannot be read.
-    """
+    """Read all values as one INLINE chunk."""
     check_size(math.prod(shape) * dtype.itemsize, limit)
     if not math.prod(shape):
         return ChunkManifest.empty(one_cell(shape).shape, fill)
@@ -108,13 +83,7 @@ def inline_chunk(values: NDArray[Any], fill: Fill, /) -> ChunkManifest:
 
 
 def inline_text(variable: HDF5Variable, library: Library, fill: Fill, limit: int, /) -> ChunkManifest:
-    """Read all strings as one INLINE chunk of zarr's ``vlen-utf8``.
-
-    Raises
-    ------
-    NotInlinedError
-        The strings are larger than the limit, cannot be read, or are not UTF-8.
-    """
+    """Read all strings as one INLINE chunk of zarr's ``vlen-utf8``."""
     shape = variable.space or ()
     if not math.prod(shape):
         return ChunkManifest.empty(one_cell(shape).shape, fill)
@@ -139,26 +108,7 @@ def check_number_of_strings(shape: tuple[int, ...], limit: int, /) -> None:
 def inline_paths(
     variable: HDF5Variable, library: Library, paths: Mapping[int, str], fill: Fill, limit: int, /
 ) -> ChunkManifest:
-    """Read all object references as one INLINE chunk of the paths of the objects.
-
-    Parameters
-    ----------
-    variable
-        Variable that is read as a whole.
-    library
-        HDF5 library's view of the file.
-    paths
-        Paths of all objects of the file by address.
-    fill
-        Fill value of the array.
-    limit
-        Largest number of bytes.
-
-    Raises
-    ------
-    NotInlinedError
-        The values are larger than the limit, cannot be read, or a reference leads nowhere.
-    """
+    """Read all object references as one INLINE chunk of the paths of the objects."""
     shape = variable.space or ()
     if not math.prod(shape):
         return ChunkManifest.empty(one_cell(shape).shape, fill)
@@ -177,24 +127,6 @@ def inline_stored(
     """Read all values as one INLINE chunk, with our own conversion of stored elements.
 
     h5py itself reads neither bitfields nor opaque elements with a tag, because the HDF5 library does not convert them.
-
-    Parameters
-    ----------
-    variable
-        Variable that is read as a whole, with elements of the kind ``"bytes"``.
-    library
-        HDF5 library's view of the file.
-    shape
-        Shape of the values, including the shape of an array type.
-    fill
-        Fill value of the array.
-    limit
-        Largest number of bytes.
-
-    Raises
-    ------
-    NotInlinedError
-        The values are larger than the limit, cannot be read, or do not decode.
     """
     found = variable.element
     if found.stored is None or not math.prod(shape):
@@ -218,13 +150,7 @@ def _all_paths(library: Library, references: NDArray[np.uint64], paths: Mapping[
 
 
 def inline_strings(raw: Sequence[bytes | str], shape: tuple[int, ...], fill: Fill, limit: int, /) -> ChunkManifest:
-    """Return a manifest that has strings as one INLINE chunk of zarr's ``vlen-utf8``.
-
-    Raises
-    ------
-    NotInlinedError
-        The strings have more bytes than ``limit``, or a string is not UTF-8.
-    """
+    """Return a manifest that has strings as one INLINE chunk of zarr's ``vlen-utf8``."""
     try:
         texts = [x.decode() if isinstance(x, bytes) else x for x in raw]
     except UnicodeDecodeError as error:

@@ -40,22 +40,7 @@ _MAX_TEXT_BYTES = 1 << 20
 
 
 def fill_value(variable: HDF5Variable, dtype: np.dtype[Any], library: Library, /) -> Fill:
-    """Return the value that chunks which were never written read as.
-
-    Parameters
-    ----------
-    variable
-        The dataset.
-    dtype
-        Data type of its values.
-    library
-        The HDF5 library's view of the file, for fill values that only the library can convert.
-
-    Raises
-    ------
-    LibraryError
-        The library cannot convert the fill value, or the fill value is damaged.
-    """
+    """Return the value that chunks which were never written read as."""
     # If filling is off (H5Pset_fill_time), elements that were never written are undefined, and h5py returns zeros.
     given = declared_fill(variable, dtype, library) if variable.fill.is_written else None
     return Fill.zero(dtype) if given is None else given
@@ -88,26 +73,7 @@ def declared_fill(variable: HDF5Variable, dtype: np.dtype[Any], library: Library
 def inline_own_text(
     variable: HDF5Variable, read_texts: Callable[[bytes, int], list[bytes]], fill: Fill, context: FileContext, /
 ) -> ChunkManifest:
-    """Read all strings as one INLINE chunk, without the HDF5 library, which may hang on damaged heaps.
-
-    Parameters
-    ----------
-    variable
-        Variable of strings of variable length, with a dataspace.
-    read_texts
-        Function that returns the strings that stored elements point to, up to a number of bytes.
-    fill
-        Fill value of the array.
-    context
-        Properties of the file.
-
-    Raises
-    ------
-    NotInlinedError
-        The strings are larger than the limit, a string is not UTF-8, or the pointers or heaps are damaged.
-    NoReferencesError, LostValuesError
-        The stored elements that point to the strings cannot be referenced.
-    """
+    """Read all strings as one INLINE chunk, without the HDF5 library, which may hang on damaged heaps."""
     shape, limit = variable.space or (), context.inline_limit
     if not math.prod(shape):
         return ChunkManifest.empty(one_cell(shape).shape, fill)
@@ -132,17 +98,6 @@ def extend_records(
     In netCDF-4 a dataset is only as long as it was written. Its unlimited dimensions are as long as the longest dataset
     along them. The elements between read as the fill value that the dataset was given. If it was given no fill value
     (NC_NOFILL), they read as netCDF's default for the type; the dataset itself keeps the fill value of HDF5.
-
-    Parameters
-    ----------
-    array
-        Array with the length of the dataset.
-    variable
-        Variable of the array.
-    lengths
-        Lengths of the unlimited dimensions in elements, by name.
-    library
-        HDF5 library's view of the file.
     """
     if not lengths:
         return array
@@ -212,15 +167,7 @@ def _with_holes(array: ManifestArray, shape: tuple[int, ...], missing: Fill) -> 
 def read_variable(
     variable: HDF5Variable, dims: tuple[str, ...], context: FileContext, /
 ) -> tuple[ManifestArray | None, Refusal | None]:
-    """Make the array of a dataset.
-
-    Returns
-    -------
-    array
-        Virtual array; ``None`` if the dataset is refused.
-    refusal
-        Reason why the dataset was refused or inlined, or a note about it; ``None`` for most datasets.
-    """
+    """Make the array of a dataset."""
     found = variable.element
     if found.kind == "refused":
         return None, Refusal(path=variable.path, reason=found.reason)

@@ -49,32 +49,6 @@ def virtual_chunks(
     """Place the selected parts of the sources of a virtual dataset in it; no values are read.
 
     If mappings overlap, the last mapping is used, as in the HDF5 library.
-
-    Parameters
-    ----------
-    mappings
-        Mappings of the dataset.
-    shape
-        Shape of the virtual dataset in elements as the HDF5 library shows it, without the axes of an array type.
-    dtype
-        Data type of its values.
-    fill
-        Fill value of elements that no mapping covers.
-    open_source, url, inline_limit
-        Function that opens a source, URL of the file of the virtual dataset, and limit for INLINE values of sources.
-    subshape
-        Shape of an array type.
-    is_source
-        If true, the dataset is itself a source of a virtual dataset.
-
-    Raises
-    ------
-    LostValuesError
-        A source does not exist, is refused or damaged, or lacks mapped elements. The HDF5 library then shows fill
-        values, an error, or arbitrary memory. The error is also raised if a dataset is its own source.
-    NoReferencesError
-        All sources are valid, and the HDF5 library may read the dataset. But the dataset is not a union of boxes of its
-        sources, or has another dtype.
     """
     try:
         if is_source and any(mapping.growing_axis is not None for mapping in mappings):
@@ -134,13 +108,7 @@ def virtual_shape(
     url: str,
     inline_limit: int,
 ) -> tuple[int, ...]:
-    """Return the shape of a virtual dataset that may grow with its sources, from the stored shape.
-
-    Raises
-    ------
-    LostValuesError
-        A source does not exist, is refused or damaged, or has a selection that does not fit.
-    """
+    """Return the shape of a virtual dataset that may grow with its sources, from the stored shape."""
     growing = [mapping for mapping in mappings if mapping.growing_axis is not None]
     sources = Sources(open_source, url, inline_limit)
     try:
@@ -152,19 +120,7 @@ def virtual_shape(
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class _Piece:
-    """A source and the position of its elements in the virtual dataset.
-
-    Parameters
-    ----------
-    name
-        Path of the source.
-    array
-        Array of the source.
-    place, source
-        Elements along each axis of the virtual dataset and of the source, without the axes of an array type.
-    grows
-        Axis along which the virtual dataset grows with the source, and its extent there; ``None`` if it does not grow.
-    """
+    """A source and the position of its elements in the virtual dataset."""
 
     name: str
     array: ManifestArray

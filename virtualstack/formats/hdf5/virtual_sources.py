@@ -107,13 +107,7 @@ class Sources:
         self._inline = 0
 
     def need(self, file: str, dataset: str) -> ManifestArray:
-        """Open a dataset that must exist.
-
-        Raises
-        ------
-        LostValuesError
-            The dataset does not exist, or cannot be opened.
-        """
+        """Open a dataset that must exist."""
         array = self.find(file, dataset)
         if array is not None:
             return array
@@ -122,13 +116,7 @@ class Sources:
         raise LostValuesError(f"a virtual dataset (VDS) whose source {what}; the HDF5 library would show fill values")
 
     def find(self, file: str, dataset: str) -> ManifestArray | None:
-        """Open a dataset; return ``None`` if it does not exist.
-
-        Raises
-        ------
-        LostValuesError
-            The dataset cannot be opened, or its file may not be read.
-        """
+        """Open a dataset; return ``None`` if it does not exist."""
         if (file, dataset) not in self._arrays:
             self._arrays[file, dataset] = self._look(file, dataset)
         return self._arrays[file, dataset]
@@ -209,17 +197,7 @@ fit in memory.
 
 @dataclass(slots=True, kw_only=True)
 class OpenSourceFile:
-    """An open file.
-
-    Parameters
-    ----------
-    source, metadata, library
-        The file, its metadata, and the HDF5 library's view of it.
-    finder
-        Finder of its datasets.
-    n_users
-        Number of current readers of the file: a virtual dataset may be in the file of its sources.
-    """
+    """An open file."""
 
     source: Source
     metadata: MetadataSource
@@ -229,13 +207,7 @@ class OpenSourceFile:
 
 
 class SourceFiles:
-    """Files that were opened by URL; the most recently used files are kept.
-
-    Parameters
-    ----------
-    open_file
-        Function that opens a file.
-    """
+    """Files that were opened by URL; the most recently used files are kept."""
 
     def __init__(self, open_file: Callable[[str], OpenSourceFile]) -> None:
         self._open_file = open_file

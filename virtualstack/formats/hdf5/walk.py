@@ -65,19 +65,7 @@ type Heaps = Mapping[int, Mapping[int, bytes] | StructureError]
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class DatasetHeader:
-    """The header of a dataset without its attributes.
-
-    Parameters
-    ----------
-    datatype
-        Datatype of the elements.
-    is_committed
-        If true, the datatype is a committed datatype.
-    space, layout, filters, fill
-        Messages of the header.
-    external
-        Name, offset and size in bytes of each external file that holds values; 2^64 - 1 bytes mean up to the end.
-    """
+    """The header of a dataset without its attributes."""
 
     datatype: Datatype
     is_committed: bool
@@ -90,21 +78,7 @@ class DatasetHeader:
 
 @dataclass(slots=True, kw_only=True)
 class FileObject:
-    """A group, dataset or committed datatype.
-
-    Parameters
-    ----------
-    kind
-        Kind of the object.
-    links
-        Links of a group.
-    header
-        Header of a dataset, or the error if it cannot be parsed.
-    attributes
-        Attributes, or the error if they cannot be parsed.
-    chunks
-        Chunks of a chunked dataset if they were requested, or the error if they cannot be parsed.
-    """
+    """A group, dataset or committed datatype."""
 
     kind: Literal["group", "dataset", "datatype"]
     links: Sequence[Link] = ()
@@ -115,17 +89,7 @@ class FileObject:
 
 @dataclass(slots=True, kw_only=True)
 class FileObjects:
-    """All objects that links lead to, by the address of their headers.
-
-    Parameters
-    ----------
-    superblock
-        Superblock of the file.
-    by_address
-        Objects by address.
-    heaps
-        Global heap collections, with values of variable length of attributes, and mappings of virtual datasets.
-    """
+    """All objects that links lead to, by the address of their headers."""
 
     superblock: Superblock
     by_address: dict[int, FileObject] = field(default_factory=dict)
@@ -133,31 +97,12 @@ class FileObjects:
 
 
 def walk(metadata: MetadataSource, wants_chunks: Callable[[bytes], bool], /) -> FileObjects:
-    """Read the metadata of a file.
-
-    Parameters
-    ----------
-    metadata
-        Metadata of the file; its ``base`` and ``end`` are set.
-    wants_chunks
-        Function that decides from the path of a dataset, as its links store it, whether to read its chunk index.
-
-    Raises
-    ------
-    StructureError
-        A group or an object header cannot be parsed.
-    """
+    """Read the metadata of a file."""
     return _Walk(metadata, find_objects(metadata), wants_chunks).run()
 
 
 def find_objects(metadata: MetadataSource, /) -> FileObjects:
-    """Read the superblock of a file, and return a collection without objects.
-
-    Raises
-    ------
-    StructureError
-        The file is not an HDF5 file, or has an unknown form.
-    """
+    """Read the superblock of a file, and return a collection without objects."""
     metadata.base = metadata.run(find_superblock(metadata.size))
     superblock = metadata.run(read_superblock(metadata.base, metadata.size))
     metadata.end = superblock.base + superblock.end
@@ -165,13 +110,7 @@ def find_objects(metadata: MetadataSource, /) -> FileObjects:
 
 
 def read_object(metadata: MetadataSource, objects: FileObjects, address: int, /) -> FileObject:
-    """Read one object with its links, or its header and chunk index; attributes are not read.
-
-    Raises
-    ------
-    StructureError
-        The object is not of a known kind, or is a group that cannot be parsed.
-    """
+    """Read one object with its links, or its header and chunk index; attributes are not read."""
     if address not in objects.by_address:
         one = _Walk(metadata, objects, lambda _: True)
         messages = metadata.run(read_object_header(address, objects.superblock.widths))
@@ -384,15 +323,7 @@ def read_chunks(
 
 
 def located(found: ChunkTable | StructureError, base: int, /) -> ChunkTable:
-    """Return chunks with their offsets from the start of the file; ``base`` is the size of the user block in bytes.
-
-    Raises
-    ------
-    OutsideError
-        A chunk or a part of the index lies past the end of the file.
-    LostValuesError
-        The chunk index is damaged in another way.
-    """
+    """Return chunks with their offsets from the start of the file; ``base`` is the size of the user block in bytes."""
     if isinstance(found, OutsideError):
         raise found
     if isinstance(found, StructureError):
@@ -403,13 +334,7 @@ def located(found: ChunkTable | StructureError, base: int, /) -> ChunkTable:
 def mappings_in(
     heap: Mapping[int, bytes] | StructureError, layout: VirtualLayout, widths: Widths, /
 ) -> tuple[VirtualMapping, ...]:
-    """Parse the mappings of a virtual dataset in the global heap collection of its layout.
-
-    Raises
-    ------
-    StructureError
-        The heap or the mappings are damaged.
-    """
+    """Parse the mappings of a virtual dataset in the global heap collection of its layout."""
     try:
         if isinstance(heap, StructureError):
             raise heap

@@ -20,17 +20,7 @@ __all__ = ["DataLayout", "Extent", "check_inside", "chunk_shape", "lay_out", "re
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Extent:
-    """The bytes of a variable.
-
-    Parameters
-    ----------
-    variable
-        The variable.
-    shape
-        Shape in elements.
-    record_step
-        Bytes from a record to the next, if the records are not contiguous; ``None`` if all values are contiguous.
-    """
+    """The bytes of a variable."""
 
     variable: NetCDF3Variable
     shape: tuple[int, ...]
@@ -49,17 +39,7 @@ class Extent:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class DataLayout:
-    """The data part of a file.
-
-    Parameters
-    ----------
-    n_records
-        Length of the record dimension.
-    n_left
-        Bytes after the last whole record of a file that does not store its number of records.
-    extents
-        Extents of the variables, in the order of the header.
-    """
+    """The data part of a file."""
 
     n_records: int
     n_left: int
@@ -67,13 +47,7 @@ class DataLayout:
 
 
 def lay_out(header: NetCDF3Header, size: int, /) -> DataLayout:
-    """Compute the byte ranges of all variables from their shapes; ``size`` of the file is in bytes.
-
-    Raises
-    ------
-    MalformedFileError
-        The header contradicts itself: the record dimension is not the first of a variable, or variables overlap.
-    """
+    """Compute the byte ranges of all variables from their shapes; ``size`` of the file is in bytes."""
     slabs = [_slab(header, variable) for variable in header.variables]
     records = [slab for slab in slabs if slab.has_records]
     # CDF, "Note on padding": the records of a single record variable are not padded
@@ -95,13 +69,7 @@ def lay_out(header: NetCDF3Header, size: int, /) -> DataLayout:
 
 
 def check_inside(extents: Iterable[Extent], size: int, url: str, /) -> None:
-    """Check that the file holds all values. netCDF-C returns zeros for values after the end of a file.
-
-    Raises
-    ------
-    MalformedFileError
-        A variable reaches past the end of the file, at ``size`` bytes.
-    """
+    """Check that the file holds all values. netCDF-C returns zeros for values after the end of a file."""
     cut = [extent for extent in extents if extent.end > size]
     if cut:
         names = [extent.variable.name for extent in cut]
@@ -168,17 +136,6 @@ def chunk_shape(extent: Extent, chunk_size: int | None, /, *, is_exact: bool) ->
 
     If records are not contiguous, each record is one chunk or several. Lengths that divide their axis are preferred:
     all chunks are then stored alike, as kerchunk references need.
-
-    Parameters
-    ----------
-    extent
-        Extent of a variable.
-    chunk_size
-        Maximum bytes of a chunk, unless one element is larger; ``None`` allows all contiguous values as one chunk.
-    is_exact
-        If true, chunks are as long as ``chunk_size`` allows, or down to half of it if such a length divides the axis.
-        The last chunk may be shorter. If false, all chunks are equal: as long as allowed or down to 1/256 of it. A
-        chunk has the whole axis if no such length divides it.
 
     Examples
     --------

@@ -34,15 +34,7 @@ _TAG = struct.Struct(">I")
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class NetCDF3Dimension:
-    """A dimension.
-
-    Parameters
-    ----------
-    name
-        Name of the dimension.
-    length
-        Length in elements; ``None`` for the record dimension.
-    """
+    """A dimension."""
 
     name: str
     length: int | None
@@ -50,21 +42,7 @@ class NetCDF3Dimension:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class NetCDF3Variable:
-    """A variable without its ``vsize``, which follows from the other fields and which some writers get wrong.
-
-    Parameters
-    ----------
-    name
-        Name of the variable.
-    dimensions
-        Indexes of its dimensions.
-    attributes
-        Attributes by name. Text is `str`, one number is a numpy scalar, and several numbers are an array.
-    dtype
-        Dtype of its values, big-endian.
-    begin
-        Byte offset of its first value from the start of the file.
-    """
+    """A variable without its ``vsize``, which follows from the other fields and which some writers get wrong."""
 
     name: str
     dimensions: tuple[int, ...]
@@ -75,19 +53,7 @@ class NetCDF3Variable:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class NetCDF3Header:
-    """Content of the header of a file.
-
-    Parameters
-    ----------
-    url
-        URL of the file.
-    n_records
-        Length of the record dimension; ``None`` if the writer never stored it (STREAMING).
-    dimensions, attributes, variables
-        Objects in the order of the file.
-    length
-        Bytes of the header.
-    """
+    """Content of the header of a file."""
 
     url: str
     n_records: int | None
@@ -111,24 +77,7 @@ def malformed(url: str, what: str, offset: int | None = None, /, *remedies: Reme
 
 
 def read_header(read: Callable[[int, int], bytes], size: int, url: str, /) -> NetCDF3Header:
-    """Read and parse the header: first 64 KiB, then twice as much each time that the header is longer.
-
-    Parameters
-    ----------
-    read
-        Function that returns ``length`` bytes at an offset of the file.
-    size
-        Size of the file in bytes.
-    url
-        URL of the file.
-
-    Raises
-    ------
-    MalformedFileError
-        The bytes contradict the format.
-    UnsupportedFeatureError
-        The header is longer than `MAX_HEADER_BYTES`.
-    """
+    """Read and parse the header: first 64 KiB, then twice as much each time that the header is longer."""
     return _Parser(read, size, url).header()
 
 

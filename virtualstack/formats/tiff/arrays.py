@@ -66,21 +66,7 @@ _NUMBER = re.compile(r"[+-]?(\d+([.,]\d*)?|[.,]\d+)([eE][+-]?\d+)?", re.ASCII)
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ImageMetadata:
-    """Metadata of an image and its bands.
-
-    Parameters
-    ----------
-    tags
-        Tags of the image, as text.
-    bands
-        Tags of each band that has tags, by number from 0.
-    scales, offsets, names, units
-        Scales, offsets, names and units of bands, by number from 0. Defaults are 1, 0 and empty text.
-    nodata
-        Text of the nodata of bands, if a file beside the image has it.
-    note
-        What of GDAL's metadata is left out, and why.
-    """
+    """Metadata of an image and its bands."""
 
     tags: Mapping[str, str] = field(default_factory=dict)
     bands: Mapping[int, Mapping[str, str]] = field(default_factory=dict)
@@ -292,23 +278,7 @@ def image_array(
     most_bytes: int | None = AUTO_CHUNK_BYTES,
     nodata: Any = None,
 ) -> ManifestArray:
-    """Make the array of images that have the same layout.
-
-    Parameters
-    ----------
-    images
-        One image for each element along the axes of pages, in C order.
-    axes
-        Axes of the array.
-    name, attributes
-        Name and attributes of the variable.
-    location
-        Location of the file.
-    most_bytes
-        Largest size of merged strips, which are contiguous and uncompressed; ``None`` merges all contiguous strips.
-    nodata
-        Value of pixels without data.
-    """
+    """Make the array of images that have the same layout."""
     layout = images[0].layout
     planes, down, across = layout.grid
     shape = (len(images), planes, down, across)

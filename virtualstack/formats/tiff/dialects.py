@@ -42,13 +42,7 @@ class DialectSeries:
 
 
 def detect_dialect(structure: TiffStructure, directories: Sequence[Directory], /) -> Dialect | None:
-    """Return the dialect that the first directory shows: whether images have axes that plain TIFF lacks.
-
-    Raises
-    ------
-    UnsupportedFeatureError
-        The file comes from a microscope whose proprietary additions are not supported.
-    """
+    """Return the dialect that the first directory shows: whether images have axes that plain TIFF lacks."""
     first = directories[0]
     for code, name in _UNKNOWN.items():
         if code in first.entries:
@@ -86,15 +80,7 @@ def dialect_note(dialect: Dialect, structure: TiffStructure, directories: Sequen
 def read_dialect_series(
     dialect: Dialect, structure: TiffStructure, images: Images, source: Source, directories: Sequence[Directory], /
 ) -> list[DialectSeries] | None:
-    """Find the series of a file as tifffile does; return ``None`` if plain TIFF describes the same series.
-
-    Raises
-    ------
-    MissingDependencyError
-        tifffile is not installed.
-    UnsupportedFeatureError
-        tifffile cannot interpret the file.
-    """
+    """Find the series of a file as tifffile does; return ``None`` if plain TIFF describes the same series."""
     try:
         tifffile: Any = importlib.import_module("tifffile")
     except ImportError as error:
@@ -131,17 +117,7 @@ class _AxesError(Exception):
 
 @dataclass(frozen=True, eq=False, kw_only=True)
 class _TifffileLevel:
-    """Images of one resolution as tifffile describes them.
-
-    Parameters
-    ----------
-    axes, shape
-        A letter and a length for each axis.
-    pages
-        Offset and number of the directory of each image; ``None`` for a missing image.
-    dataoffset
-        Byte where the samples begin, if all samples are contiguous.
-    """
+    """Images of one resolution as tifffile describes them."""
 
     axes: str
     shape: tuple[int, ...]
@@ -158,15 +134,7 @@ class _TifffileSeries:
 
 
 def _tifffile_series(tifffile: Any, source: Source) -> list[_TifffileSeries]:
-    """Read the series of a file by tifffile, without series that have no elements.
-
-    Raises
-    ------
-    _AxesError
-        tifffile cannot interpret the file.
-    StorageError
-        The bytes could not be read.
-    """
+    """Read the series of a file by tifffile, without series that have no elements."""
     try:
         with _silenced(), tifffile.TiffFile(SourceFile(source), _multifile=False) as file:
             return [

@@ -31,24 +31,7 @@ _LAYOUT = frozenset(
 
 @dataclass(frozen=True, eq=False, kw_only=True)
 class ImageLayout:
-    """How an image is laid out and stored.
-
-    Parameters
-    ----------
-    height, width, samples
-        Height, width and samples of the image.
-    rows, columns
-        Rows and columns of a tile, or of a strip, which is as wide as the image.
-    is_tiled, is_planar
-        ``is_tiled``: if true, the image has tiles, not strips. ``is_planar``: if true, each sample has a separate
-        plane.
-    settings
-        How a strip or tile is stored.
-    nodata
-        Text of tag 42113 of GDAL.
-    obstacle
-        Why the image cannot be decoded, as half a sentence; ``None`` if it can be decoded.
-    """
+    """How an image is laid out and stored."""
 
     height: int
     width: int
@@ -149,13 +132,7 @@ class Images:
         self._n_segments = 0
 
     def image(self, directory: Directory, /) -> Image:
-        """Return the image that a directory describes.
-
-        Raises
-        ------
-        MalformedFileError
-            Tags contradict each other, or strips or tiles are outside of the file.
-        """
+        """Return the image that a directory describes."""
         layout = self.layout(directory)
         self._n_segments += layout.n_segments
         # each of them has an offset of at least two bytes

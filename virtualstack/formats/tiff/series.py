@@ -25,16 +25,7 @@ _PLACE = frozenset({33550, 33922, 34264, 34735, 34736, 34737})
 
 @dataclass(frozen=True, eq=False, kw_only=True)
 class Level:
-    """Images of one resolution.
-
-    Parameters
-    ----------
-    images
-        One image for each element along the axes of pages, in C order; ``None`` for a missing image. All images have
-        the same layout.
-    masks
-        Masks of the images, if they have masks.
-    """
+    """Images of one resolution."""
 
     images: tuple[Image | None, ...]
     masks: tuple[Image, ...] = ()
@@ -47,23 +38,7 @@ class Level:
 
 @dataclass(frozen=True, eq=False, kw_only=True)
 class Series:
-    """Images that form one array, at one or several resolutions.
-
-    Parameters
-    ----------
-    levels
-        Resolutions, the largest first.
-    pages
-        Names and lengths of the axes along which there are several images; empty for a single image.
-    is_stack
-        If true, the series is a stack, or has further axes, and is not a single image as in GDAL.
-    title
-        Name of the series in the file.
-    attributes, coordinates
-        Attributes and coordinates of the dataset; coordinates by name, with their values and attributes.
-    notes
-        Notes for the user on the series.
-    """
+    """Images that form one array, at one or several resolutions."""
 
     levels: tuple[Level, ...]
     pages: tuple[tuple[str, int], ...] = ()
@@ -84,15 +59,7 @@ class _Main:
 
 
 def find_series(structure: TiffStructure, images: Images, source: Source, /) -> list[Series]:
-    """Find the series of a file; there is at least one. Images from the first damaged one on are left out.
-
-    Raises
-    ------
-    MalformedFileError
-        The first directory or its image contradicts itself.
-    UnsupportedFeatureError
-        The file comes from a microscope whose proprietary additions are not supported.
-    """
+    """Find the series of a file; there is at least one. Images from the first damaged one on are left out."""
     damage: list[str] = []
     found = _find(structure, images, source, damage)
     for note in damage:

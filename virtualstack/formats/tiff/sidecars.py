@@ -27,13 +27,7 @@ def read_pam(url: str, storage: Storage, /) -> bytes | None:
 
 
 def read_mask(url: str, storage: Storage, most_bytes: int | None, /) -> ManifestArray | None:
-    """Return the mask of an image, of axes ``(y, x)`` or ``(band, y, x)``; ``None`` if it has none.
-
-    Raises
-    ------
-    MalformedFileError
-        The mask is not a TIFF file, or is damaged.
-    """
+    """Return the mask of an image, of axes ``(y, x)`` or ``(band, y, x)``; ``None`` if it has none."""
     source = _beside(url, ".msk", storage)
     if source is None:
         return None

@@ -32,11 +32,6 @@ class PrefetchingSource:
 
     Directories of a stack are usually in file order, close to each other or at equal distances. With equal distances,
     the positions of the next directories are guessed, and fetched together.
-
-    Parameters
-    ----------
-    source
-        Source of the bytes.
     """
 
     def __init__(self, source: Source) -> None:
@@ -161,18 +156,7 @@ class Directory:
 
 
 class TiffStructure:
-    """Reads directories and tags of a file.
-
-    Parameters
-    ----------
-    ahead
-        Source of the bytes, which reads ahead.
-
-    Raises
-    ------
-    MalformedFileError
-        The file does not begin with a TIFF header.
-    """
+    """Reads directories and tags of a file."""
 
     def __init__(self, ahead: PrefetchingSource) -> None:
         self._ahead = ahead
@@ -208,13 +192,7 @@ class TiffStructure:
         )
 
     def chain(self) -> Iterator[Directory]:
-        """Yield the directories one after another.
-
-        Raises
-        ------
-        MalformedFileError
-            There is no directory, a directory is outside of the file, or a directory is repeated.
-        """
+        """Yield the directories one after another."""
         if not self.first:
             raise self.malformed("it has no image", 4)
         offset, number = self.first, 0
@@ -230,13 +208,7 @@ class TiffStructure:
             offset, number = directory.following, number + 1
 
     def directory(self, offset: int, number: int, /) -> Directory:
-        """Read a directory, or return it from memory if it was read before: several tags may refer to it.
-
-        Raises
-        ------
-        MalformedFileError
-            The directory is outside of the file.
-        """
+        """Read a directory, or return it from memory if it was read before: several tags may refer to it."""
         if offset in self._known:
             return self._known[offset]
         if len(self._known) >= _MAX_DIRECTORIES:
@@ -263,13 +235,7 @@ class TiffStructure:
         return found
 
     def values(self, directory: Directory, code: int, /) -> NDArray[Any] | None:
-        """Return the values of a tag; ``None`` if the tag is missing. Rationals are pairs, and text is bytes.
-
-        Raises
-        ------
-        MalformedFileError
-            The type is unknown, or the values are outside of the file.
-        """
+        """Return the values of a tag; ``None`` if the tag is missing. Rationals are pairs, and text is bytes."""
         entry = directory.entries.get(code)
         if entry is None:
             return None
@@ -287,13 +253,7 @@ class TiffStructure:
         return int.from_bytes(value[:size], "little" if self.order == "<" else "big")
 
     def key(self, directory: Directory, codes: frozenset[int], /) -> tuple[Any, ...]:
-        """Return the tags of some codes that the directory has, with their types, counts and bytes of values.
-
-        Raises
-        ------
-        MalformedFileError
-            Values are outside of the file, or are longer than any plausible value.
-        """
+        """Return the tags of some codes that the directory has, with their types, counts and bytes of values."""
         width = self._offset.size
         found = []
         for code, entry in directory.entries.items():
@@ -307,13 +267,7 @@ class TiffStructure:
         return tuple(found)
 
     def raw(self, directory: Directory, code: int, /) -> bytes:
-        """Return the bytes of the values of a tag that the directory has.
-
-        Raises
-        ------
-        MalformedFileError
-            The values are outside of the file.
-        """
+        """Return the bytes of the values of a tag that the directory has."""
         kind, count, value = directory.entries[code]
         size = count * _SIZES.get(kind, 1)
         if size <= len(value):
@@ -327,13 +281,7 @@ class TiffStructure:
         return self._ahead.read(offset, size)
 
     def number(self, directory: Directory, code: int, default: int, /) -> int:
-        """Return the first value of a tag of whole numbers.
-
-        Raises
-        ------
-        MalformedFileError
-            The value is not a whole number.
-        """
+        """Return the first value of a tag of whole numbers."""
         values = self.values(directory, code)
         if values is None or not values.size:
             return default

@@ -69,15 +69,7 @@ def has_boto3() -> bool:
 
 
 def profile(environ: Mapping[str, str], name: str | None = None, /) -> Profile | None:
-    """Return a profile, or ``None`` if it does not exist; a file that is damaged counts as empty.
-
-    Parameters
-    ----------
-    environ
-        Environment variables, which name the files and the profile.
-    name
-        Name of the profile; ``None``: that of ``AWS_PROFILE``, or ``"default"``.
-    """
+    """Return a profile, or ``None`` if it does not exist; a file that is damaged counts as empty."""
     name = name or environ.get("AWS_PROFILE") or "default"
     credentials, config = _files(environ)
     section = name if name == "default" else f"profile {name}"

@@ -48,11 +48,6 @@ def from_connection_string(text: str, /) -> dict[str, str]:
 
     >>> from_connection_string("AccountName=a;AccountKey=k==;EndpointSuffix=core.windows.net")
     {'account_name': 'a', 'account_key': 'k=='}
-
-    Raises
-    ------
-    StorageError
-        The text is not a connection string; the message does not have it.
     """
     parts = dict(part.strip().split("=", 1) for part in text.split(";") if "=" in part)
     if parts.get("UseDevelopmentStorage", "").lower() == "true":

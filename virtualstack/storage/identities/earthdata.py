@@ -146,15 +146,7 @@ def _netrc_entry(path: Path, host: str) -> tuple[str, str] | None:
 
 
 class Session:
-    """A login at one archive. It is safe to use from many threads.
-
-    Parameters
-    ----------
-    login
-        What the user has.
-    host
-        Host of the login server.
-    """
+    """A login at one archive. It is safe to use from many threads."""
 
     def __init__(self, login: Login, host: str, /) -> None:
         self._login = login
@@ -185,20 +177,6 @@ class Session:
         """Log in for a URL, and return whether requests to it now have other headers.
 
         A login that failed is not tried again for a minute, as the login server locks users out after many failures.
-
-        Parameters
-        ----------
-        url
-            URL of an archive.
-        n_logins
-            `n_logins` before the request: another thread may have logged in since.
-        is_refused
-            If true, the request was refused. Otherwise its answer may be the page of a login.
-
-        Raises
-        ------
-        RequestRefusedError
-            The login server or the archive did not accept the login.
         """
         with self._lock:
             if self._n_logins != n_logins:

@@ -75,20 +75,6 @@ def identities(
     If the options hold or name credentials, only these are tried. Otherwise: credentials in the environment, those of
     the AWS profile or of gcloud, anonymous access, and the role of this machine. The role comes last, as the metadata
     service that knows it is slow to ask where there is none, and public buckets never need it.
-
-    Parameters
-    ----------
-    service
-        ``"s3"``, ``"gs"``, ``"az"`` or ``"http"``.
-    options
-        Options as `normalise` returns them.
-    environ
-        Environment variables.
-    root
-        URL of the bucket or host.
-    is_named
-        If false, only references name the place: no credentials are looked for, and those in the options, which are
-        for all URLs, are not used.
     """
     if not is_named:
         options = {"earthdata": False, **options}

@@ -51,21 +51,7 @@ _MAX_CONNECTIONS = 256
 
 
 class WebConnection:
-    """One web server, for any number of threads.
-
-    Parameters
-    ----------
-    root
-        URL of the server.
-    allowed
-        Beginnings of URLs whose hosts may be private.
-    options
-        Options that say how long to wait, and the signature of a URL.
-    proxies
-        Proxies of the environment by scheme.
-    headers
-        Headers for this server alone.
-    """
+    """One web server, for any number of threads."""
 
     is_web = True
 

@@ -51,15 +51,7 @@ class FailedError(Exception):
 
 
 class NotPublicError(Exception):
-    """A connection to a host that is not public was refused.
-
-    Parameters
-    ----------
-    why
-        The reason, such as ``"is loopback"``.
-    address
-        The address, or ``None`` if the name alone is the reason.
-    """
+    """A connection to a host that is not public was refused."""
 
     def __init__(self, why: str, address: str | None) -> None:
         super().__init__(why)
@@ -78,21 +70,7 @@ class Limits:
 
 @dataclass(frozen=True, slots=True)
 class Request:
-    """A request to one server; redirects are not followed.
-
-    Parameters
-    ----------
-    method, scheme, authority, target
-        Method, and the parts of the URL. ``target`` is sent as it is.
-    headers
-        Headers beside ``Host``.
-    limits
-        How long to wait.
-    proxy
-        URL of the proxy, or ``None``.
-    is_checked
-        If true, the host must be public.
-    """
+    """A request to one server; redirects are not followed."""
 
     method: str
     scheme: str
@@ -190,13 +168,7 @@ class Answer:
 
 @contextmanager
 def sent(request: Request, /) -> Iterator[Answer]:
-    """Send a request and give its answer; the connection is kept if the body is read to its end.
-
-    Raises
-    ------
-    NotPublicError, FailedError
-        The host must be public and is not, or it gives no answer.
-    """
+    """Send a request and give its answer; the connection is kept if the body is read to its end."""
     connection, response = _ask(request)
     answer = Answer(response)
     try:
@@ -287,13 +259,7 @@ def _tls_context(paths: ssl.DefaultVerifyPaths) -> ssl.SSLContext:
 
 
 def _look_up(authority: str, host: str, *, is_checked: bool) -> list[str]:
-    """Return the addresses to connect to, or the name if any address will do.
-
-    Raises
-    ------
-    NotPublicError, FailedError
-        The host must be public and is not, or is not known.
-    """
+    """Return the addresses to connect to, or the name if any address will do."""
     why, found = find_host(authority)
     if is_checked and why is not None:
         raise NotPublicError(why, str(found[0]) if found else None)

@@ -67,25 +67,7 @@ class ReadPermission(Protocol):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Segment:
-    """A segment, as a row of the table of segments describes it.
-
-    Parameters
-    ----------
-    name
-        Name of its objects.
-    rows, columns
-        Shape of its table.
-    shards
-        Bytes of each object of rows.
-    n_sources
-        Number of its sources.
-    sources
-        The sources, if they are few.
-    heap
-        Bytes of each part of its heap.
-    prefixes
-        Numbers, in the store, of the prefixes that its sources number from 0.
-    """
+    """A segment, as a row of the table of segments describes it."""
 
     name: str
     rows: int
@@ -125,13 +107,7 @@ class Segment:
 
     @classmethod
     def from_json(cls, document: Any, /, *, where: str) -> Segment:
-        """Read a segment from JSON.
-
-        Raises
-        ------
-        MalformedFileError
-            The JSON does not describe a segment.
-        """
+        """Read a segment from JSON."""
         try:
             few = document["sources"]
             segment = cls(
@@ -205,13 +181,7 @@ class Archive:
     # -- tables -----------------------------------------------------------------------------------------------
 
     def page(self, ref: PageRef, /) -> list[Any]:
-        """Return the rows of a page of a table, as JSON.
-
-        Raises
-        ------
-        MalformedFileError
-            The page is damaged.
-        """
+        """Return the rows of a page of a table, as JSON."""
         key = page_key(ref.name)
         document = load(self.objects.get(key, most=MAX_DOCUMENT_BYTES), url=self.url + key)
         rows = document.get("rows")
@@ -228,13 +198,7 @@ class Archive:
         return Placements.from_json(self.page(ref), ndim, where=self.url + page_key(ref.name)).table
 
     def segment(self, number: int, /) -> Segment:
-        """Return a segment by its number.
-
-        Raises
-        ------
-        MalformedFileError
-            The segment does not exist.
-        """
+        """Return a segment by its number."""
         found = self._tail.get(number)
         if found is None:
             found = self._tail[number] = self._find_segment(number)
@@ -254,13 +218,7 @@ class Archive:
     # -- rows -------------------------------------------------------------------------------------------------
 
     def rows(self, segment: Segment, page: int, /) -> NDArray[np.int64]:
-        """Return a page of rows, shape ``(columns, rows)``; see :mod:`~virtualstack.vstack.format.rows`.
-
-        Raises
-        ------
-        MalformedFileError
-            The segment does not have the page, or the page is damaged.
-        """
+        """Return a page of rows, shape ``(columns, rows)``; see :mod:`~virtualstack.vstack.format.rows`."""
         return self._kept((segment.name, page), partial(self._read_rows, segment, page))
 
     def has_rows(self, segment: Segment, page: int, /) -> bool:
@@ -330,13 +288,7 @@ class Archive:
         return found
 
     def locations(self, segment: Segment, numbers: NDArray[np.intp], /) -> list[Location]:
-        """Return sources of a segment by their numbers, which ascend.
-
-        Raises
-        ------
-        ForbiddenLocationError
-            The reader has not allowed the location of a source.
-        """
+        """Return sources of a segment by their numbers, which ascend."""
         found: list[Location] = []
         page = numbers // (PAGE_SOURCES if segment.sources is None else MAX_LISTED_SOURCES + segment.n_sources)
         for number in np.unique(page).tolist():
@@ -347,13 +299,7 @@ class Archive:
         return found
 
     def heap(self, segment: Segment, offsets: NDArray[np.int64], lengths: NDArray[np.int64], /) -> list[bytes]:
-        """Return bytes of the heap of a segment.
-
-        Raises
-        ------
-        MalformedFileError
-            The heap does not have these bytes, or they are damaged.
-        """
+        """Return bytes of the heap of a segment."""
         lengths = lengths + CHECKSUM_BYTES
         part, begin = offsets // HEAP_PART_STRIDE, offsets % HEAP_PART_STRIDE
         sizes = np.array([*segment.heap, 0], np.int64)

@@ -37,13 +37,7 @@ _BRACKETS = b",", b"[", b"{"
 
 
 def dump(document: Any, /) -> bytes:
-    """Write a document as gzip.
-
-    Raises
-    ------
-    WriterError
-        A text is not Unicode, or the document is larger than :data:`MAX_DOCUMENT_BYTES` or :data:`MAX_JSON_VALUES`.
-    """
+    """Write a document as gzip."""
     try:
         data = orjson.dumps(document)
     except (TypeError, orjson.JSONEncodeError) as error:
@@ -77,13 +71,7 @@ def _unwritten(value: Any, n: int = _MAX_NAMED_KEYS) -> list[str]:
 
 
 def load(data: bytes, /, *, url: str) -> dict[str, Any]:
-    """Read a document.
-
-    Raises
-    ------
-    MalformedFileError
-        The document is damaged, or is larger than :data:`MAX_DOCUMENT_BYTES` or :data:`MAX_JSON_VALUES`.
-    """
+    """Read a document."""
     try:
         inflater = zlib.decompressobj(wbits=31)
         text = inflater.decompress(data, MAX_DOCUMENT_BYTES)
@@ -121,11 +109,6 @@ def decompressed(frame: bytes, /, *, least: int, most: int) -> bytes:
     """Decompress a frame that holds from ``least`` to ``most`` bytes.
 
     Blosc trusts the header: it takes the memory that the header names, and reads as far, even beyond the frame.
-
-    Raises
-    ------
-    ValueError
-        The frame is damaged, or holds fewer or more bytes.
     """
     if len(frame) < _HEADER.size:
         raise ValueError(f"{len(frame)} bytes are not a blosc frame")
@@ -150,17 +133,7 @@ FULL_PAGE_ROWS = 4096
 
 @dataclass(frozen=True, slots=True)
 class PageRef:
-    """A reference to a page of a table.
-
-    Parameters
-    ----------
-    name
-        Name of the object.
-    n
-        Number of rows in the page.
-    low, high
-        For placements: a box of the chunk grid that holds all of them.
-    """
+    """A reference to a page of a table."""
 
     name: str
     n: int
@@ -194,13 +167,7 @@ class Table:
 
     @classmethod
     def from_json(cls, document: Any, /, *, ndim: int = 0, where: str) -> Table:
-        """Read a table from JSON; a table of placements has ``ndim`` axes.
-
-        Raises
-        ------
-        MalformedFileError
-            The JSON does not describe a table.
-        """
+        """Read a table from JSON; a table of placements has ``ndim`` axes."""
         try:
             pages = tuple(_page(row, ndim) for row in document["pages"])
             tail = document["tail"]

@@ -64,13 +64,6 @@ def newest(objects: ListedObjects, /) -> int | None:
 
     One request is enough where objects can be listed. Elsewhere, such as on a web server, the store names the snapshot
     of its view, and each later number is tried.
-
-    Raises
-    ------
-    StorageError
-        The store cannot be reached.
-    MalformedFileError
-        The store is damaged.
     """
     found = find_newest(objects)
     return None if found is None else found.number
@@ -78,18 +71,7 @@ def newest(objects: ListedObjects, /) -> int | None:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Newest:
-    """The newest snapshot, as it was found.
-
-    Parameters
-    ----------
-    number
-        Number of the snapshot.
-    key
-        Key of the object that has it.
-    data
-        Bytes of the snapshot if they were read to find it: those that the hint carries, or those of the last number
-        that was tried with success.
-    """
+    """The newest snapshot, as it was found."""
 
     number: int
     key: str
@@ -97,15 +79,7 @@ class Newest:
 
 
 def find_newest(objects: ListedObjects, /) -> Newest | None:
-    """Find the newest snapshot; return ``None`` if there is no snapshot.
-
-    Raises
-    ------
-    StorageError
-        The store cannot be reached.
-    MalformedFileError
-        The store is damaged.
-    """
+    """Find the newest snapshot; return ``None`` if there is no snapshot."""
     try:
         key = objects.first(SNAPSHOTS)
     except StorageError as error:
@@ -171,16 +145,7 @@ MAX_CARRIED_BYTES = 1 << 18
 
 
 def hint(number: int, data: bytes | None = None, /) -> bytes:
-    """Return the object that identifies the folder as a vstack, and names the snapshot of the view.
-
-    Parameters
-    ----------
-    number
-        Number of the snapshot.
-    data
-        Bytes of the snapshot; the hint carries them if they are few. So readers that cannot list objects need not
-        request the snapshot.
-    """
+    """Return the object that identifies the folder as a vstack, and names the snapshot of the view."""
     said: dict[str, Any] = {"format": 1, "snapshot": number}
     if data is not None and len(data) <= MAX_CARRIED_BYTES:
         said["document"] = base64.b64encode(data).decode()
@@ -188,45 +153,19 @@ def hint(number: int, data: bytes | None = None, /) -> bytes:
 
 
 def snapshot_bytes(objects: Objects, number: int, /) -> bytes:
-    """Return the bytes of a snapshot.
-
-    Raises
-    ------
-    SourceNotFoundError
-        No snapshot has this number.
-    """
+    """Return the bytes of a snapshot."""
     return objects.get(snapshot_key(number), most=MAX_DOCUMENT_BYTES)
 
 
 def read_snapshot(objects: Objects, number: int, /) -> Snapshot:
-    """Read a snapshot.
-
-    Raises
-    ------
-    SourceNotFoundError
-        No snapshot has this number.
-    MalformedFileError
-        The snapshot is damaged.
-    """
+    """Read a snapshot."""
     url = objects.url + snapshot_key(number)
     return Snapshot.decode(snapshot_bytes(objects, number), number=number, url=url)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class LogEntry:
-    """A summary of a snapshot.
-
-    Parameters
-    ----------
-    number
-        Number of the snapshot.
-    time
-        Time of the commit, in seconds since 1970.
-    message
-        Message of the writer.
-    changes
-        Differences from the snapshot before.
-    """
+    """A summary of a snapshot."""
 
     number: int
     time: float
@@ -240,13 +179,7 @@ _MAX_LOG_CHANGES = 1000
 
 
 def read_entry(objects: Objects, number: int, /) -> LogEntry | None:
-    """Read the log entry of a snapshot; return ``None`` if the snapshot does not exist.
-
-    Raises
-    ------
-    MalformedFileError
-        The snapshot is damaged.
-    """
+    """Read the log entry of a snapshot; return ``None`` if the snapshot does not exist."""
     key = snapshot_key(number)
     try:
         data = objects.get(key, most=MAX_DOCUMENT_BYTES)
@@ -269,16 +202,6 @@ def number_at(objects: Objects, last: int, moment: float, /) -> int:
     """Return the number of the snapshot that was the newest at a moment, in seconds since 1970; it may be expired.
 
     The search is a bisection that reads snapshots.
-
-    Parameters
-    ----------
-    last
-        Number of the newest snapshot.
-
-    Returns
-    -------
-    int
-        Number of the snapshot, or -1 if no snapshot existed yet.
     """
     low, high, at = 0, last + 1, last
     while low < high:
@@ -292,13 +215,7 @@ def number_at(objects: Objects, last: int, moment: float, /) -> int:
 
 
 def listed_numbers(objects: ListedObjects, /) -> list[int]:
-    """Return the numbers of all snapshots, newest first.
-
-    Raises
-    ------
-    StorageError
-        The store cannot be listed.
-    """
+    """Return the numbers of all snapshots, newest first."""
     numbers = (snapshot_number(key) for key in objects.list(SNAPSHOTS))
     return sorted((number for number in numbers if number is not None), reverse=True)
 
@@ -319,17 +236,7 @@ def open_archive(snapshot: Snapshot, objects: Objects, permission: ReadPermissio
 
 @dataclass(frozen=True)
 class OpenStore:
-    """A store that is read or changed.
-
-    Parameters
-    ----------
-    objects
-        Objects of the store.
-    permission
-        The URLs that the store may read.
-    bundles
-        Bundles by name that were read already; one change of a store reads each once.
-    """
+    """A store that is read or changed."""
 
     objects: ObjectStore
     permission: ReadPermission
@@ -351,37 +258,14 @@ class OpenStore:
 def read_group(
     snapshot: Snapshot, archive: Archive, /, *, is_chosen: bool = False, bundles: dict[str, bytes] | None = None
 ) -> ManifestGroup:
-    """Return the group of a snapshot; only the bundle of its loaded variables is read.
-
-    Parameters
-    ----------
-    snapshot
-        The snapshot.
-    archive
-        Archive that its chunks are read from.
-    is_chosen
-        The same as in :class:`~virtualstack.vstack.format.manifest.StoredManifest`.
-    bundles
-        Bundles that were read before.
-
-    Raises
-    ------
-    MalformedFileError
-        The store is damaged.
-    """
+    """Return the group of a snapshot; only the bundle of its loaded variables is read."""
     bundle = bundle_bytes(snapshot, archive.objects, bundles)
     arrays = {path: array_in(snapshot, path, archive, bundle, is_chosen=is_chosen) for path in snapshot.arrays}
     return group_tree(snapshot, arrays, archive.url.rstrip("/"))
 
 
 def bundle_bytes(snapshot: Snapshot, objects: Objects, bundles: dict[str, bytes] | None = None, /) -> bytes:
-    """Return the bytes of the bundle of a snapshot, and add them to ``bundles``.
-
-    Raises
-    ------
-    MalformedFileError
-        The bundle has another size or checksum, or its variables take more than :data:`MAX_BUNDLE_BYTES`.
-    """
+    """Return the bytes of the bundle of a snapshot, and add them to ``bundles``."""
     if snapshot.bundle is None:
         return b""
     name, size = snapshot.bundle.name, snapshot.bundle.size
@@ -423,13 +307,7 @@ def make_token(url: str, snapshot: Snapshot, path: str, /) -> Token:
 def array_in(
     snapshot: Snapshot, path: str, archive: Archive, bundle: bytes, /, *, is_chosen: bool = False
 ) -> ManifestArray:
-    """Return an array of a snapshot whose bundle was read.
-
-    Raises
-    ------
-    MalformedFileError
-        The array is damaged.
-    """
+    """Return an array of a snapshot whose bundle was read."""
     node = snapshot.arrays[path]
     header = node.header
     manifest: Manifest

@@ -116,19 +116,7 @@ class StoredManifest(UnreadManifest):
         return Placements(table).within(np.array(low, np.int64), np.array(high, np.int64))
 
     def read_entries(self, cells: CellNumbers, shape: tuple[int, ...], /) -> ChunkManifest:
-        """Return the entries of some cells; the pages of rows that hold them are read, several at a time.
-
-        Raises
-        ------
-        ManifestError
-            The cells are in more than 2^17 pages.
-        MalformedFileError
-            The store is damaged.
-        ForbiddenLocationError
-            The reader has not allowed the location of a chunk.
-        StorageError
-            Objects of the store cannot be read.
-        """
+        """Return the entries of some cells; the pages of rows that hold them are read, several at a time."""
         numbers = [x.astype(np.int64, copy=False) for x in cells]
         low = [int(x.min()) for x in numbers]
         high = [int(x.max()) + 1 for x in numbers]

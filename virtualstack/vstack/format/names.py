@@ -56,11 +56,6 @@ def snapshot_key(number: int, /) -> str:
 
     >>> snapshot_key(0)
     '.vstack/snapshots/999999999999.json.gz'
-
-    Raises
-    ------
-    ManifestError
-        No snapshot can have this number.
     """
     if not 0 <= number <= _LAST_SNAPSHOT:
         raise ManifestError(f"{number} is not the number of a snapshot: numbers go from 0 to {_LAST_SNAPSHOT}")
@@ -143,13 +138,6 @@ def count_seconds(moment: Moment, /) -> float:
 
     >>> count_seconds("1970-01-02"), count_seconds(np.datetime64("1970-01-02T00:00:00.5"))
     (86400.0, 86400.5)
-
-    Raises
-    ------
-    ValueError
-        The text is not a time in ISO 8601, or a `datetime` has no time zone.
-    TypeError
-        The moment is of another type.
     """
     if not isinstance(moment, str | datetime | np.datetime64):
         raise TypeError(f"{moment!r} is not a time. Give a text such as '2026-01-31T12:00:00Z', or a datetime")

@@ -77,13 +77,6 @@ def encode_page(rows: NDArray[np.int64], /, n_rows: int | None = None) -> bytes:
 
     The second column becomes the gap, in bytes, from the end of the previous chunk. The previous chunk is the last row
     above that refers to bytes, if its source is the same. For other rows the second column is the offset.
-
-    Parameters
-    ----------
-    rows
-        Rows, shape ``(columns, n)``: source, offset, length, and other columns.
-    n_rows
-        Number of rows of the page; rows beyond ``rows`` are ABSENT.
     """
     n = rows.shape[1]
     page = np.full((len(rows), n if n_rows is None else n_rows), MISSING_ROW, np.int64)
@@ -104,18 +97,7 @@ def _checksum(data: bytes) -> bytes:
 
 
 def decode_page(data: bytes | memoryview, columns: int, n_rows: int, /, *, where: str) -> NDArray[np.int64]:
-    """Decompress a page.
-
-    Returns
-    -------
-    numpy.ndarray
-        Rows, shape ``(columns, n_rows)``, read-only: source, offset, length, and other columns. Values are not checked.
-
-    Raises
-    ------
-    MalformedFileError
-        The bytes are not a page of this shape.
-    """
+    """Decompress a page."""
     nbytes = 8 * columns * n_rows
     data, checksum = bytes(data[:-4]), bytes(data[-4:])
     try:
@@ -163,13 +145,7 @@ def index_length(n_pages: int, /) -> int:
 
 
 def parse_index(data: bytes | memoryview, size: int, mark: bytes, /, *, where: str) -> PageIndex:
-    """Read the mark and the index of a shard of ``size`` bytes, and check the mark.
-
-    Raises
-    ------
-    MalformedFileError
-        The mark or the index is damaged.
-    """
+    """Read the mark and the index of a shard of ``size`` bytes, and check the mark."""
     end = len(data) - INDEX_CHECKSUM_BYTES
     found, body, checksum = bytes(data[:_SHARD_MARK_BYTES]), bytes(data[_SHARD_MARK_BYTES:end]), bytes(data[end:])
     if found != mark:
@@ -251,13 +227,7 @@ class Placements:
 
     @classmethod
     def from_json(cls, rows: Sequence[Sequence[int]], ndim: int, /, *, where: str) -> Placements:
-        """Read placements from JSON.
-
-        Raises
-        ------
-        MalformedFileError
-            The JSON does not describe placements.
-        """
+        """Read placements from JSON."""
         try:
             numbers = np.array(rows or np.zeros(0, np.int64))
             if numbers.dtype != np.int64:  # other dtypes would be truncated, or wrap
@@ -314,28 +284,14 @@ class Placements:
         return self if meets.all() else Placements(self.table[meets])
 
     def find_rows(self, which: NDArray[np.intp] | int, cells: Sequence[NDArray[np.int64]], /) -> NDArray[np.int64]:
-        """Return the row of each cell.
-
-        Parameters
-        ----------
-        which
-            Number of the placement that shows the cell.
-        cells
-            Numbers of the cells, one array for each axis.
-        """
+        """Return the row of each cell."""
         rows = np.broadcast_to(self.table[which, 1], np.broadcast_shapes(np.shape(which), *(x.shape for x in cells)))
         for axis, numbers in enumerate(cells):
             rows = rows + (numbers - self.begins[which, axis]) * self.strides[which, axis]
         return rows
 
     def find(self, cells: Sequence[NDArray[np.int64]], /) -> NDArray[np.intp]:
-        """Return the placement that shows each cell, or -1.
-
-        Parameters
-        ----------
-        cells
-            Numbers of the cells, one array of shape ``(n,)`` for each axis.
-        """
+        """Return the placement that shows each cell, or -1."""
         n = len(cells[0]) if cells else 1
         found = np.full(n, -1, np.intp)
         if not self.ndim or not len(self.table):
@@ -357,13 +313,7 @@ class Placements:
         return found
 
     def _alike(self, axis: int) -> tuple[NDArray[np.intp], NDArray[np.intp]]:
-        """Sort the placements by their boxes along all axes but one; equal boxes keep their order.
-
-        Returns
-        -------
-        tuple
-            Numbers of the placements in this order, and the positions at which each distinct box begins.
-        """
+        """Sort the placements by their boxes along all axes but one; equal boxes keep their order."""
         boxes = np.delete(np.concatenate([self.begins, self.counts], 1), [axis, axis + self.ndim], 1)
         order = np.lexsort(boxes.T) if (boxes != boxes[:1]).any() else np.arange(len(boxes))
         is_first = (boxes[order[1:]] != boxes[order[:-1]]).any(1)

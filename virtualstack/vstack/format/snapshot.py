@@ -38,21 +38,7 @@ _MAX_AXES = 64
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ArrayNode:
-    """An array of a snapshot.
-
-    Parameters
-    ----------
-    header
-        Metadata of the array; codes of its chunks point into the tables of the header.
-    placements
-        Table of its placements.
-    bundled
-        Offset and length of its values in the bundle; a bundled array has no placements.
-    generation
-        Number of the snapshot that created the array. Later snapshots have only added or merged placements.
-    merged
-        Number of placements that were merged, and number of the first placements that replace them.
-    """
+    """An array of a snapshot."""
 
     header: ArrayHeader
     placements: Table = field(default_factory=Table)
@@ -121,13 +107,7 @@ class Snapshot:
         return f"<snapshot {self.number} of {format_time(self.time)}: {counted(len(self.arrays), 'variable')}>"
 
     def encode(self) -> bytes:
-        """Return the bytes of the object.
-
-        Raises
-        ------
-        WriterError
-            The format cannot hold an attribute.
-        """
+        """Return the bytes of the object."""
         heap = Heap()
         document: dict[str, Any] = {
             "vstack_format": FORMAT,
@@ -147,15 +127,7 @@ class Snapshot:
 
     @classmethod
     def decode(cls, data: bytes, /, *, number: int, url: str) -> Snapshot:
-        """Read a snapshot from the bytes of its object.
-
-        Raises
-        ------
-        MalformedFileError
-            The bytes are not a snapshot, or are another snapshot.
-        UnsupportedFeatureError
-            The snapshot has another version of the format.
-        """
+        """Read a snapshot from the bytes of its object."""
         document = read_document(data, number=number, url=url)
         try:
             return _snapshot(document, number, url)
@@ -168,15 +140,7 @@ class Snapshot:
 
 
 def read_document(data: bytes, /, *, number: int, url: str) -> dict[str, Any]:
-    """Read the JSON of a snapshot; only its version and number are checked.
-
-    Raises
-    ------
-    MalformedFileError
-        The bytes are not a snapshot, or are another snapshot.
-    UnsupportedFeatureError
-        The snapshot has another version of the format.
-    """
+    """Read the JSON of a snapshot; only its version and number are checked."""
     document = load(data, url=url)
     if document.get("vstack_format") != FORMAT:
         raise UnsupportedFeatureError(
@@ -203,13 +167,7 @@ class Uses:
 
 
 def decode_uses(document: Mapping[str, Any], /, *, url: str) -> Uses:
-    """Return the objects that a snapshot uses; the rest of it is not decoded.
-
-    Raises
-    ------
-    MalformedFileError
-        The document is not a snapshot.
-    """
+    """Return the objects that a snapshot uses; the rest of it is not decoded."""
     try:
         bundle = document["bundle"]
         return Uses(
@@ -268,13 +226,7 @@ def _snapshot(document: Mapping[str, Any], number: int, url: str) -> Snapshot:
 
 
 def check_names(group: ManifestGroup, /) -> None:
-    """Check that the names in a group, and below it, can be parts of paths.
-
-    Raises
-    ------
-    WriterError
-        A name is empty, ``.`` or ``..``, or has a slash; or groups are nested more than :data:`_MAX_DEPTH` deep.
-    """
+    """Check that the names in a group, and below it, can be parts of paths."""
     for path, node in group.walk():
         if path.count("/") >= _MAX_DEPTH and (node.arrays or node.groups):
             raise WriterError(
@@ -362,13 +314,7 @@ def _check(path: str, header: ArrayHeader) -> None:
 
 
 def group_tree(snapshot: Snapshot, arrays: Mapping[str, ManifestArray], url: str, /) -> ManifestGroup:
-    """Build the tree of the groups of a snapshot and of its arrays, by path.
-
-    Raises
-    ------
-    MalformedFileError
-        The parent of an array or group does not exist, or two members of a group have the same name.
-    """
+    """Build the tree of the groups of a snapshot and of its arrays, by path."""
     members: dict[str, dict[str, ManifestArray]] = {path: {} for path in snapshot.groups}
     children: dict[str, dict[str, str]] = {path: {} for path in snapshot.groups}
     try:

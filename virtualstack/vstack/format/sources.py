@@ -52,25 +52,7 @@ _ESCAPES = re.compile("(?:%[0-9A-Fa-f]{0,2})+$")
 
 
 class SourceRow(NamedTuple):
-    """A source in its written form.
-
-    Parameters
-    ----------
-    prefix
-        Number, in the segment, of the prefix that the location begins with.
-    suffix
-        Rest of the location.
-    size
-        Size in bytes.
-    mtime
-        Time of the last modification, in seconds since 1970.
-    etag
-        Etag from the object store.
-    unmodified_since
-        Time after which the source must not have been modified, in seconds since 1970.
-    digest
-        Digest of a local file that was modified at ``mtime``.
-    """
+    """A source in its written form."""
 
     prefix: int
     suffix: str
@@ -99,13 +81,7 @@ class SourcePage:
 
     @classmethod
     def from_json(cls, document: dict[str, Any], /, *, where: str) -> SourcePage:
-        """Read a page from JSON.
-
-        Raises
-        ------
-        MalformedFileError
-            The JSON does not describe a page of sources.
-        """
+        """Read a page from JSON."""
         try:
             columns = [document[name] for name in _COLUMNS]
             nulls = [None] * len(columns[0])
@@ -141,21 +117,6 @@ class Prefixes:
     A location is a prefix and a suffix, as written. Relocations change its beginning. After that, a location that
     begins with ``./`` or ``../`` is relative to the store. So relative sources move with the store, and only a
     relocation of such a beginning applies to them.
-
-    Parameters
-    ----------
-    store
-        URL of the store, ending in ``/``.
-    table
-        Prefixes: URLs, or ``"./..."`` below the store, or ``"../..."`` below the folder that holds it.
-    moved
-        Relocations, in order: old and new beginning, and the number of prefixes at that time. A relocation applies only
-        to these prefixes.
-
-    Raises
-    ------
-    MalformedFileError
-        There are more than :data:`MAX_MOVED` relocations.
     """
 
     store: str
@@ -174,13 +135,6 @@ class Prefixes:
         A relative or relocated source has no times, because a copy of a file has other times. The fingerprint of a
         local file counts instead. Fingerprint and etag are left out if the source was relocated to another kind of
         service, or moved with the store to a web server. Each service has its own etags.
-
-        Raises
-        ------
-        ForbiddenLocationError
-            The location is not a URL, or is relative and might lead out of the folder that holds the store.
-        MalformedFileError
-            The prefix does not exist, or relocations make the location too long.
         """
         _, suffix, size, time, etag, latest, digest = row
         known = None if digest is None else _fingerprint(time, digest)
@@ -218,13 +172,7 @@ class Prefixes:
         return text
 
     def begins(self) -> list[str]:
-        """Return all beginnings of locations in their written form, after relocations.
-
-        Raises
-        ------
-        MalformedFileError
-            Prefixes and relocations together are too many.
-        """
+        """Return all beginnings of locations in their written form, after relocations."""
         found: dict[str, None] = {}
         work = 0
         ends = sorted({0, len(self.table), *(min(n, len(self.table)) for *_, n in self.moved)})
@@ -244,13 +192,7 @@ class Prefixes:
         return list(found)
 
     def _checked(self, text: str) -> str:
-        """Check the length of a location, or of its beginning, after a relocation, and return it.
-
-        Raises
-        ------
-        MalformedFileError
-            It is longer than :data:`_MAX_LOCATION_CHARACTERS`.
-        """
+        """Check the length of a location, or of its beginning, after a relocation, and return it."""
         if len(text) > _MAX_LOCATION_CHARACTERS:
             raise MalformedFileError(
                 f"'{self.store}' has relocations that make locations of more than {_MAX_LOCATION_CHARACTERS} "
@@ -275,13 +217,7 @@ class Prefixes:
         return f"{root}{folder}/" if folder else root
 
     def relocated(self, old: str, new: str, /) -> Prefixes:
-        """Return the prefixes after a relocation of the sources whose locations begin with ``old`` to ``new``.
-
-        Raises
-        ------
-        WriterError
-            There are :data:`MAX_MOVED` relocations already.
-        """
+        """Return the prefixes after a relocation of the sources whose locations begin with ``old`` to ``new``."""
         if len(self.moved) == MAX_MOVED:
             raise WriterError(
                 f"'{self.store}' was already relocated {MAX_MOVED} times, which is the maximum",
@@ -309,14 +245,6 @@ class Prefixes:
 
         An existing prefix is used if it fits. Otherwise the new prefix is the common folder of the sources. It is
         widened to contain an existing prefix if both share a folder in one bucket.
-
-        Parameters
-        ----------
-        locations
-            Locations of the sources.
-        relative
-            If true, sources in the folder that holds the store are written relative to it. Sources that the store has
-            as relative ones always are.
         """
         fixed = self.moved[-1][2] if self.moved else 0
         begins = [self._begin(x, relative=relative) for x in locations]

@@ -53,14 +53,6 @@ def commit(
 
     The commit is the creation of the snapshot's object, which fails if another writer has created the same number. Then
     the edit is applied to the other writer's snapshot, unless both change the same metadata or cells.
-
-    Raises
-    ------
-    ConflictError
-        Another writer has changed the same since ``base``, or objects that the edit refers to were expired; nothing is
-        committed.
-    StorageError
-        The store cannot be written.
     """
     if not isinstance(message, str | None):
         raise TypeError(f"message= needs a text, not {message!r}")
@@ -133,11 +125,6 @@ def _create(key: str, data: bytes, target: Target) -> bool:
     """Create an object, and return whether it has these bytes now; a lost answer to an earlier try does not matter.
 
     Connections break, and S3 may refuse the condition for a moment (status 409) although the key is absent.
-
-    Raises
-    ------
-    StorageError
-        The object does not exist, and several tries to create it have failed.
     """
     for pause in (0.0, *_PAUSES):
         time.sleep(pause)
@@ -177,13 +164,7 @@ def _head(objects: ObjectStore, base: Snapshot) -> Snapshot:
 
 
 def check_there(objects: ObjectStore, number: int, time: float, /) -> None:
-    """Check that a snapshot still exists whose objects a change refers to.
-
-    Raises
-    ------
-    ConflictError
-        The snapshot was expired, and its objects perhaps too.
-    """
+    """Check that a snapshot still exists whose objects a change refers to."""
     try:
         is_there = read_snapshot(objects, number).time == time
     except SourceNotFoundError:

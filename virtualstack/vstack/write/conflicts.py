@@ -26,22 +26,6 @@ def rebased(edit: Edit, base: Snapshot, head: Snapshot, archive: Archive, /) -> 
 
     Placements that both writers add must be in different cells. Metadata that only one writer changes gets that
     writer's values.
-
-    Parameters
-    ----------
-    edit
-        Edit that was made for ``base``.
-    base
-        The snapshot that the writer started from.
-    head
-        The newest snapshot.
-    archive
-        Archive of ``head``.
-
-    Raises
-    ------
-    ConflictError
-        Another writer has changed the same metadata or cells.
     """
     url = archive.url.rstrip("/")
     _check_places(edit, base, head, archive)
@@ -177,21 +161,7 @@ def _overlap(a: Placements, b: Placements) -> bool:
 
 
 def check_together(made: Snapshot, edit: Edit, base: Snapshot, head: Snapshot, archive: Archive, /) -> None:
-    """Check that changes of two writers in different variables form one tree and one dataset.
-
-    Parameters
-    ----------
-    made
-        The snapshot that the edit makes from ``head``.
-    edit, base, head, archive
-        The same as in :func:`rebased`.
-
-    Raises
-    ------
-    ConflictError
-        A variable is in a group that another writer removed, or one of its dimensions now has another length or other
-        labels.
-    """
+    """Check that changes of two writers in different variables form one tree and one dataset."""
     url = archive.url.rstrip("/")
     for path in (*made.arrays, *made.groups):
         if path and (_folder(path) not in made.groups or (path in made.arrays and path in made.groups)):

@@ -24,21 +24,7 @@ __all__ = ["ArrayEdit", "Edit", "applied", "rows_from", "rows_since"]
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ArrayEdit:
-    """The new state of an array.
-
-    Parameters
-    ----------
-    header
-        Header of the array. Only the first fill of its tables is used.
-    parts
-        Placements to add, over existing ones.
-    keeps
-        If true, existing placements stay.
-    merges
-        Number of placements, from the first ever made, that the parts replace; later ones stay.
-    chunk
-        All values as one compressed chunk for the bundle, instead of placements.
-    """
+    """The new state of an array."""
 
     header: ArrayHeader
     parts: Sequence[PlacedPart] = ()

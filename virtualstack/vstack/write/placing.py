@@ -41,17 +41,7 @@ _BATCH_CELLS = 1 << 19  # cells that are written at a time
 
 @dataclass(frozen=True, slots=True)
 class Piece:
-    """A box of an array, and the manifest of its cells.
-
-    Parameters
-    ----------
-    manifest
-        Manifest of the piece, or a manifest in the store.
-    begin
-        First cell of the piece in the array.
-    low, high
-        Box of the manifest in the store that the piece shows; ``None`` if the manifest is not in the store.
-    """
+    """A box of an array, and the manifest of its cells."""
 
     manifest: Manifest
     begin: tuple[int, ...]
@@ -66,16 +56,7 @@ class Piece:
 
 @dataclass(frozen=True, slots=True)
 class PlacedPart:
-    """Placements whose codes point into separate tables.
-
-    Parameters
-    ----------
-    rows
-        Table of :class:`~virtualstack.vstack.format.rows.Placements`; the segment :data:`OWN` is the segment that is
-        being written.
-    encodings, fills
-        Tables that the codes point into.
-    """
+    """Placements whose codes point into separate tables."""
 
     rows: NDArray[np.int64]
     encodings: tuple[ChunkEncoding, ...]

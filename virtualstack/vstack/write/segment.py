@@ -35,21 +35,7 @@ _MAX_SAMPLES = 1 << 18  # rows that are kept in memory to choose chunks for fing
 
 
 class SegmentWriter:
-    """A writer of one segment; nothing is visible before a snapshot names the segment.
-
-    Parameters
-    ----------
-    target
-        Target of the store.
-    columns
-        Number of columns: 3 for source, offset and length; 4 with the encoding; 5 with the start.
-    n_rows
-        Number of rows that will be added.
-    name
-        Name of the segment, if some of its objects exist already; a new name by default.
-    fingerprint
-        Function that returns a source with its fingerprint, from the offsets after its chunks.
-    """
+    """A writer of one segment; nothing is visible before a snapshot names the segment."""
 
     def __init__(
         self,
@@ -143,19 +129,7 @@ class SegmentWriter:
         self._pages = []
 
     def close(self, prefixes: Prefixes, /, *, relative: bool) -> tuple[Segment, tuple[str, ...]]:
-        """Write the remaining objects.
-
-        Parameters
-        ----------
-        prefixes, relative
-            Prefixes of the store, and the parameter ``relative`` of :meth:`Prefixes.rows`.
-
-        Returns
-        -------
-        tuple
-            The segment, and the prefixes that its sources refer to by number. The commit puts their numbers into the
-            segment.
-        """
+        """Write the remaining objects."""
         if self._n_waiting:
             self._add_page(np.concatenate(self._waiting, 1))
         if self._pages:

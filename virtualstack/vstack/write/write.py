@@ -53,38 +53,6 @@ def write_group(
 
     References that the store already has are not written again. For manifests that are not in memory, memory does not
     grow with the number of references.
-
-    Parameters
-    ----------
-    store
-        The store.
-    base
-        The snapshot that the group was made from.
-    group
-        The whole contents of the new snapshot.
-    overlays
-        Chunks that are placed over the chunks of an array, by path of the array.
-    message
-        Message of the commit.
-    relative
-        If true, sources in the folder that holds the store are written relative to it.
-    checksums
-        If true, each new source is read once for a checksum of all of its bytes.
-    segment
-        Name of the segment to write, if some of its objects exist already.
-    always
-        If true, a snapshot is made even if nothing changes.
-    progress
-        Function that is called after each variable.
-
-    Raises
-    ------
-    ConflictError
-        Another writer has changed the same since ``base``.
-    WriterError
-        The store cannot hold an attribute.
-    StorageError
-        The store cannot be written.
     """
     edit = make_edit(
         store, base, group, overlays or {}, relative=relative, checksums=checksums, segment=segment, progress=progress

@@ -36,13 +36,7 @@ _MAX_AXES = 32  # the limit of HDF5, and of numpy's broadcasting
 
 
 def check_itemsize(dtype: np.dtype[Any], /, *, where: str) -> None:
-    """Raise an error for a dtype of very large elements, which a few bytes of metadata can declare.
-
-    Raises
-    ------
-    UnsupportedFeatureError
-        An element has more than 16 MiB.
-    """
+    """Raise an error for a dtype of very large elements, which a few bytes of metadata can declare."""
     if dtype.itemsize > _MAX_ITEMSIZE:
         raise UnsupportedFeatureError(
             f"'{where}' has values of {dtype.itemsize} bytes each; at most {_MAX_ITEMSIZE} are read",
@@ -52,29 +46,7 @@ def check_itemsize(dtype: np.dtype[Any], /, *, where: str) -> None:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ArrayMetadata:
-    """An array without its chunks.
-
-    Parameters
-    ----------
-    shape, chunks
-        Shapes of the array and of its chunks in elements. If chunks differ, the longest length along each axis.
-    encoding
-        Encoding of every chunk. If chunks differ, the encoding of a chunk with the longest length along each axis.
-    fill
-        Fill value that EMPTY chunks read as.
-    dimension_names
-        Name of each axis, or ``None`` for an axis without a name. ``None`` if the metadata has no names.
-    attributes
-        Attributes, except for attributes that hold dimension names.
-    key_prefix, separator
-        Parts of chunk keys: the prefix, then the indexes in the grid joined by the separator.
-    edges
-        Stored lengths of the chunks along each axis in elements, if chunks differ; else ``None``.
-    order
-        Order of the axes in a stored chunk, or ``None`` for C order; only used with ``edges``.
-    shards
-        Layout of chunks in the objects that keys name, if these are shards: ``chunks`` are the chunks inside them.
-    """
+    """An array without its chunks."""
 
     shape: tuple[int, ...]
     chunks: tuple[int, ...]
@@ -155,15 +127,7 @@ def ordered_encoding(
 
 
 def read_counts(data: Mapping[str, Any], key: str, *, least: int, where: str) -> tuple[int, ...]:
-    """Return a list of element counts from metadata.
-
-    Raises
-    ------
-    MalformedFileError
-        The value is not a list of whole numbers from ``least`` up to 2^63.
-    UnsupportedFeatureError
-        The list has more than 32 numbers.
-    """
+    """Return a list of element counts from metadata."""
     value = data.get(key)
     if not isinstance(value, list) or not all(
         isinstance(n, int) and not isinstance(n, bool) and least <= n < 1 << 63 for n in value
@@ -181,13 +145,7 @@ def read_counts(data: Mapping[str, Any], key: str, *, least: int, where: str) ->
 
 
 def read_names(value: object, ndim: int, /, *, key: str, where: str) -> tuple[str | None, ...] | None:
-    """Return names of dimensions from metadata.
-
-    Raises
-    ------
-    MalformedFileError
-        The value is neither null nor a list with a name, or null, for each axis.
-    """
+    """Return names of dimensions from metadata."""
     if value is None:
         return None
     if not isinstance(value, list) or len(value) != ndim or not all(isinstance(name, str | None) for name in value):
@@ -199,24 +157,7 @@ def read_names(value: object, ndim: int, /, *, key: str, where: str) -> tuple[st
 
 
 def one_page(source: PageSource, metadata: ArrayMetadata, /, *, path: str, where: str) -> PagedManifest:
-    """Return the manifest of an array whose source has one page; nothing is read.
-
-    Parameters
-    ----------
-    source
-        Source of the page, which has all cells in C order.
-    metadata
-        Metadata of the array.
-    path
-        Path of the array in ``where``.
-    where
-        Name of the store for messages.
-
-    Raises
-    ------
-    UnsupportedFeatureError
-        The grid has more chunks than can be counted.
-    """
+    """Return the manifest of an array whose source has one page; nothing is read."""
     tables = ChunkManifest.empty((0,), metadata.fill)
     shape = metadata.grid.shape
     try:

@@ -39,11 +39,6 @@ def json_attributes(attributes: Mapping[str, Any], /, *, variable: str) -> dict[
 
     >>> json_attributes({"valid_range": np.array([0, 1], "i2"), "units": b"K"}, variable="t")
     {'valid_range': [0, 1], 'units': 'K'}
-
-    Raises
-    ------
-    WriterError
-        A value has no JSON form.
     """
     return {str(name): _value(value, f"{variable}.{name}") for name, value in attributes.items()}
 
@@ -136,11 +131,6 @@ def restore_cf(attributes: Mapping[str, Any], cf: Mapping[str, Any], /, *, varia
     """Return attributes with the attributes of the source that decode values.
 
     xarray may drop or keep attributes when it joins datasets, but the meaning of the stored numbers does not change.
-
-    Raises
-    ------
-    WriterError
-        An attribute differs from the value that decodes the stored numbers.
     """
     restored = dict(attributes)
     for name, value in cf.items():
@@ -206,13 +196,7 @@ def _text(value: bytes) -> str:
 
 
 def parse_json(text: str | bytes | bytearray, /, *, where: str) -> Any:
-    """Parse JSON as Python does: with NaN.
-
-    Raises
-    ------
-    MalformedFileError
-        The text is not JSON, or is nested too deeply.
-    """
+    """Parse JSON as Python does: with NaN."""
     try:
         return json.loads(text)
     except (ValueError, RecursionError) as error:

@@ -20,17 +20,6 @@ def whole_numbers(
 
     A number is written as in JSON: only digits, without a leading zero, and below 2^63.
 
-    Parameters
-    ----------
-    texts
-        Large strings without nulls.
-    n_columns
-        Number of columns, at least 1.
-    delimiter
-        Text between numbers.
-    blanks
-        If true, blanks around numbers are allowed.
-
     Examples
     --------
     >>> whole_numbers(pa.array(["1.20", "3.0"], pa.large_string()), 2, delimiter=".")
@@ -65,20 +54,7 @@ _BLOCK_KEYS = 1 << 16  # keys that are processed together, so that their data st
 
 
 def cells_of_keys(keys: pa.Array, path: str, metadata: ArrayMetadata, /, *, where: str) -> NDArray[np.int64]:
-    """Return the cell that each chunk key names, counted in C order of the grid; -1 if it is outside.
-
-    Parameters
-    ----------
-    keys
-        Chunk keys as large strings.
-    path
-        Path of the array, with which the keys begin.
-
-    Raises
-    ------
-    MalformedFileError
-        A key is not an index in a grid with this number of axes.
-    """
+    """Return the cell that each chunk key names, counted in C order of the grid; -1 if it is outside."""
     start = f"{path}/{metadata.key_prefix}" if path else metadata.key_prefix
     if not metadata.shape:
         start = start.rstrip(metadata.separator) if metadata.key_prefix else f"{start}0"

@@ -33,20 +33,7 @@ _NANOSECONDS = {
 
 
 def encode_chunk(values: NDArray[np.generic], encoding: ChunkEncoding, /) -> bytes:
-    """Return bytes that decode to exactly the same values; this is checked by decoding them again.
-
-    Parameters
-    ----------
-    values
-        Values of a whole chunk in native byte order, axes in storage order; as many elements as ``encoding.shape``.
-    encoding
-        Encoding of the chunk. Codecs that cast or unpack each value come first: packed numbers are found for values.
-
-    Raises
-    ------
-    CodecError
-        A codec has no encoder or is lossy, or no packed number decodes to a value.
-    """
+    """Return bytes that decode to exactly the same values; this is checked by decoding them again."""
     values = np.ascontiguousarray(values).reshape(encoding.shape)
     try:
         front = split_elementwise(encoding.codecs, encoding.dtype)
@@ -63,24 +50,7 @@ def encode_chunk(values: NDArray[np.generic], encoding: ChunkEncoding, /) -> byt
 def encode_cell(
     values: NDArray[np.generic], chunks: Sequence[int], order: tuple[int, ...] | None, encoding: ChunkEncoding, /
 ) -> bytes:
-    """Return the bytes of a chunk as :func:`encode_chunk` does, from its elements on the axes of the array.
-
-    Parameters
-    ----------
-    values
-        Values of the chunk; less than a whole chunk at the end of the array.
-    chunks
-        Shape of a whole chunk on the axes of the array.
-    order
-        Order of axes in a stored chunk, or ``None`` for C order.
-    encoding
-        Encoding of the chunk.
-
-    Raises
-    ------
-    CodecError
-        The values cannot be encoded.
-    """
+    """Return the bytes of a chunk as :func:`encode_chunk` does, from its elements on the axes of the array."""
     values = filled_up(values, chunks)
     return encode_chunk(values if order is None else values.transpose(order), encoding)
 
@@ -102,13 +72,7 @@ def can_encode(encoding: ChunkEncoding, /) -> bool:
 
 
 def encode_fill(fill: Fill, encoding: ChunkEncoding, /) -> bytes:
-    """Return bytes of a chunk full of one value, as :func:`encode_chunk` does.
-
-    Raises
-    ------
-    CodecError
-        The chunk cannot be encoded, or is larger than 256 MiB.
-    """
+    """Return bytes of a chunk full of one value, as :func:`encode_chunk` does."""
     nbytes = encoding.size * encoding.dtype.itemsize
     if nbytes > MAX_FILL_BYTES:
         raise CodecError(f"one such chunk has {nbytes} bytes, more than {MAX_FILL_BYTES}")

@@ -77,32 +77,6 @@ def build_group(
     """Build the group that zarr metadata describes.
 
     An array with an unsupported feature becomes a refusal of its group.
-
-    Parameters
-    ----------
-    metadata
-        Parsed metadata by key.
-    read
-        Function that returns the chunks of an array.
-    where
-        Name of the file for messages.
-    url
-        URL of the group.
-    wanted
-        Function that returns whether the array at a path is wanted.
-    masks_fill_value
-        See :func:`~virtualstack.zarr.metadata.version2.parse_zarr2`.
-    refusals
-        Refusals of the root that the caller found.
-    rectilinear
-        If true, ``read`` places chunks on rectilinear grids.
-    sharded
-        If true, ``read`` looks chunks up in shards.
-
-    Raises
-    ------
-    MalformedFileError
-        Metadata or references contradict themselves.
     """
     root = _UnfinishedGroup(refusals=list(refusals))
     for key in metadata:

@@ -45,22 +45,6 @@ def choose_fill(
     ===================== ================ =========================== ===========
 
     In this module, a hole is a chunk without bytes: EMPTY or ABSENT. Null means that holes have no defined value.
-
-    Parameters
-    ----------
-    own
-        Fill value that all holes read as.
-    attributes
-        Attributes of the variable in the target.
-    dtype
-        Native dtype of the values.
-    has_holes
-        If true, there are holes.
-
-    Returns
-    -------
-    tuple
-        The fill value, ``None`` for null, and whether holes must be written out.
     """
     if "_FillValue" in attributes:
         declared = _exact(attributes["_FillValue"], dtype)
@@ -94,13 +78,7 @@ def _exact(value: Any, dtype: np.dtype[Any]) -> Fill | None:
 
 
 def encode_fill_chunk(fill: Fill, encoding: ChunkEncoding, /, *, variable: str) -> bytes:
-    """Return the stored bytes of a chunk full of the fill value, checked by decoding.
-
-    Raises
-    ------
-    WriterError
-        A codec cannot encode, or the chunk is larger than 256 MiB.
-    """
+    """Return the stored bytes of a chunk full of the fill value, checked by decoding."""
     try:
         return encode_fill(fill, encoding)
     except CodecError as error:

@@ -56,22 +56,7 @@ class Shards:
         return np.ravel_multi_index(at, self.shape or (1,))
 
     def index_ranges(self, shards: NDArray[np.int64], sizes: NDArray[np.int64], /, *, where: str) -> NDArray[np.int64]:
-        """Return offset and length, in bytes, of the index in each shard.
-
-        Parameters
-        ----------
-        shards
-            Numbers of the shards in C order.
-        sizes
-            Sizes of the shards in bytes.
-        where
-            Names of array and store for messages.
-
-        Raises
-        ------
-        MalformedFileError
-            A shard is too short for its index.
-        """
+        """Return offset and length, in bytes, of the index in each shard."""
         lengths = self.n_chunks(shards) * INDEX_ENTRY_BYTES + (INDEX_CHECKSUM_BYTES if self.is_checked else 0)
         short = lengths > sizes
         if short.any():
@@ -90,23 +75,11 @@ class Shards:
     ) -> tuple[NDArray[np.int64], NDArray[np.int64], NDArray[np.int64], NDArray[np.int64]]:
         """Return the chunks that exist, by the indexes of shards.
 
-        Parameters
-        ----------
-        shards, sizes, where
-            Numbers and sizes of the shards, and names for messages; see :meth:`index_ranges`.
-        indexes
-            Bytes of the index of each shard.
-
         Returns
         -------
         tuple
             Four columns: the cell of each chunk in the grid of the array, in C order; the row of its shard in
             ``shards``; its offset in the shard, and its length, in bytes.
-
-        Raises
-        ------
-        MalformedFileError
-            A checksum is wrong, or a chunk is outside of its shard.
         """
         index = self._index(shards)
         shapes = self._shapes(index)

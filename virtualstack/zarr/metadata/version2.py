@@ -58,15 +58,7 @@ _DIMENSIONS = "_ARRAY_DIMENSIONS"
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Zarr2Hierarchy:
-    """A group in the terms of zarr v2.
-
-    Parameters
-    ----------
-    metadata
-        JSON values by key, such as ``"science/wind/.zarray"``.
-    manifests
-        Manifest of each array by its path, with one encoding.
-    """
+    """A group in the terms of zarr v2."""
 
     metadata: Mapping[str, Mapping[str, Any]]
     manifests: Mapping[str, Manifest]
@@ -78,21 +70,6 @@ def make_hierarchy(
     """Describe a group, and everything below it, by zarr v2 metadata.
 
     Zarr cannot express refusals, or declared dimensions without an array: they are left out.
-
-    Parameters
-    ----------
-    group
-        Group of plain arrays. A manifest that is not in memory should be counted before
-        (:meth:`~virtualstack.manifests.ManifestArray.counted`), otherwise all of it is read to check this.
-    fill_budget
-        Largest size in bytes of the fill chunks of a variable, if its chunks without bytes must be written out.
-    shares_chunks
-        If true, the serialised form holds equal inline chunks once.
-
-    Raises
-    ------
-    WriterError
-        Zarr v2 cannot express an array; the message names the array and the feature.
     """
     metadata: dict[str, Mapping[str, Any]] = {}
     manifests: dict[str, Manifest] = {}
@@ -121,13 +98,7 @@ def _check_name(name: str, key: str) -> None:
 
 
 def group_attributes(group: ManifestGroup, path: str, /) -> dict[str, Any]:
-    """Return the attributes of a group as JSON values; they list coordinates that nothing else names.
-
-    Raises
-    ------
-    WriterError
-        An attribute has no JSON form.
-    """
+    """Return the attributes of a group as JSON values; they list coordinates that nothing else names."""
     return with_coordinates(json_attributes(group.attributes, variable=path), group)
 
 
@@ -177,26 +148,10 @@ def describe_array(
 ) -> tuple[dict[str, Any], dict[str, Any], bool]:
     """Return ``.zarray`` and ``.zattrs`` of an array that a program serves, whatever its manifest.
 
-    Parameters
-    ----------
-    array
-        The array; its entries are not read.
-    variable
-        Name of the variable for messages.
-    chunks
-        Shape of the chunks in elements.
-    plain
-        Form in which chunks are stored. ``None``: they are decoded, without a codec.
-
     Returns
     -------
     tuple
         The two documents, and whether chunks without bytes must be served as chunks full of the fill value.
-
-    Raises
-    ------
-    WriterError
-        Zarr v2 cannot express the array.
     """
     _check_name(variable.rpartition("/")[2], variable)
     encoding = _encoding(array, chunks, plain, variable)
@@ -273,24 +228,7 @@ def _order(plain: PlainArray, variable: str) -> str:
 def parse_zarr2(
     zarray: Mapping[str, Any], zattrs: Mapping[str, Any], /, *, where: str, masks_fill_value: bool = True
 ) -> ArrayMetadata:
-    """Read ``.zarray`` and ``.zattrs``.
-
-    Parameters
-    ----------
-    zarray, zattrs
-        Parsed documents.
-    where
-        Names of file and array for messages.
-    masks_fill_value
-        If true, ``fill_value`` is also the attribute ``_FillValue``, as xarray reads zarr v2.
-
-    Raises
-    ------
-    MalformedFileError
-        The metadata contradict the zarr v2 specification.
-    UnsupportedFeatureError
-        The dtype is not supported.
-    """
+    """Read ``.zarray`` and ``.zattrs``."""
     if zarray.get("zarr_format", 2) != 2:
         raise MalformedFileError(
             f"'{where}' has zarr_format {zarray['zarr_format']!r} in .zarray; expected 2. Write its metadata again"

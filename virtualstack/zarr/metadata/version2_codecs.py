@@ -57,11 +57,6 @@ def codecs_to_zarr2(
     >>> codecs = [Codec.from_config("numcodecs.shuffle", elementsize=4), Codec.from_config("gzip", level=1)]
     >>> codecs_to_zarr2(codecs, variable="t")
     ([{'id': 'shuffle', 'elementsize': 4}], {'id': 'gzip', 'level': 1})
-
-    Raises
-    ------
-    WriterError
-        A codec has no zarr v2 form.
     """
     _check_shuffles(codecs, variable)
     configs: list[dict[str, Any]] = []
@@ -138,11 +133,6 @@ def codecs_from_zarr2(
 
     >>> codecs_from_zarr2(None, {"id": "zlib", "level": 1}, where="t")
     (Codec(name='numcodecs.zlib', configuration='{"level":1}'),)
-
-    Raises
-    ------
-    MalformedFileError
-        A filter or the compressor is not an object with an ``id``.
     """
     if filters is not None and not isinstance(filters, list):
         raise MalformedFileError(
@@ -178,11 +168,6 @@ def dtype_to_zarr2(dtype: np.dtype[Any], /, *, variable: str) -> Any:
 
     >>> dtype_to_zarr2(np.dtype([("a", ">f4"), ("b", "S2")]), variable="t")
     [['a', '>f4'], ['b', '|S2']]
-
-    Raises
-    ------
-    WriterError
-        zarr v2 metadata has no form for it.
     """
     try:
         if dtype.names is not None and repack_fields(dtype, recurse=True) != dtype:
@@ -204,15 +189,7 @@ def _of_zarr(dtype: np.dtype[Any]) -> Any:
 
 
 def dtype_from_zarr2(value: object, codecs: tuple[Codec, ...], /, *, where: str) -> np.dtype[Any]:
-    """Read ``dtype``; objects are strings if the codecs are codecs of strings.
-
-    Raises
-    ------
-    MalformedFileError
-        The value is not a dtype.
-    UnsupportedFeatureError
-        The dtype is object, and the codecs are not codecs of strings.
-    """
+    """Read ``dtype``; objects are strings if the codecs are codecs of strings."""
     try:
         dtype: np.dtype[Any] = np.dtype(_fields(value) if isinstance(value, list) else value)  # type: ignore[call-overload]
     except (TypeError, ValueError, SyntaxError) as error:
@@ -260,13 +237,7 @@ def fill_to_zarr2(fill: Fill, stored: np.dtype[Any], /) -> Any:
 
 
 def fill_from_zarr2(value: Any, stored: np.dtype[Any], /, *, where: str) -> Fill:
-    """Read ``fill_value``; null becomes zero (NaT for times), as zarr then reads EMPTY chunks.
-
-    Raises
-    ------
-    MalformedFileError
-        The value does not fit the dtype.
-    """
+    """Read ``fill_value``; null becomes zero (NaT for times), as zarr then reads EMPTY chunks."""
     try:
         with np.errstate(over="ignore"):
             return _fill(value, stored)

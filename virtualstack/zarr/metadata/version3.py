@@ -47,26 +47,7 @@ _MAX_CHUNK_SHAPES = 1 << 12
 def parse_zarr3(
     data: Mapping[str, Any], /, *, where: str, rectilinear: bool = False, sharded: bool = False
 ) -> ArrayMetadata:
-    """Read ``zarr.json`` of an array.
-
-    Parameters
-    ----------
-    data
-        Parsed document.
-    where
-        Names of file and array for messages.
-    rectilinear
-        If true, the caller places chunks on a rectilinear grid.
-    sharded
-        If true, the caller looks chunks up in shards.
-
-    Raises
-    ------
-    MalformedFileError
-        The document contradicts the zarr v3 specification.
-    UnsupportedFeatureError
-        The data type is not supported, or the array has shards or an irregular grid that the caller does not support.
-    """
+    """Read ``zarr.json`` of an array."""
     _check_members(data, where)
     shape = read_counts(data, "shape", least=0, where=where)
     grid = _named(data.get("chunk_grid"), "chunk_grid", where)
@@ -117,13 +98,7 @@ def _check_members(data: Mapping[str, Any], where: str) -> None:
 
 
 def check_group(data: Mapping[str, Any], where: str, /) -> None:
-    """Raise an error if ``zarr.json`` of a group has members outside the specification, as zarr does.
-
-    Raises
-    ------
-    UnsupportedFeatureError
-        There is such a member, without ``"must_understand": false``.
-    """
+    """Raise an error if ``zarr.json`` of a group has members outside the specification, as zarr does."""
     _refuse_unknown(data, _GROUP_MEMBERS, where)
 
 

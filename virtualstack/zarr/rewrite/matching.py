@@ -18,21 +18,7 @@ __all__ = ["match_chunks"]
 
 @dataclass(frozen=True, slots=True, eq=False)
 class _AxisMatch:
-    """Cells of the array in chunks of the target along one axis, for chunks whose edges both grids have.
-
-    Parameters
-    ----------
-    n_chunks
-        Number of chunks of the target along the axis.
-    whole
-        Chunks of the target that begin and end at edges of the array's cells.
-    cells
-        Cells in these chunks, in order.
-    first
-        Index in ``cells`` of the first cell of each chunk in ``whole``.
-    offset
-        Elements between the beginning of a chunk and each of ``cells``.
-    """
+    """Cells of the array in chunks of the target along one axis, for chunks whose edges both grids have."""
 
     n_chunks: int
     whole: NDArray[np.int64]
@@ -72,19 +58,6 @@ def match_chunks(
     fill: int,
 ) -> tuple[NDArray[Any], NDArray[np.bool_], int]:
     """Find the chunks of a regular grid that are stored chunks unchanged, or have no bytes.
-
-    Parameters
-    ----------
-    manifest, grid
-        Manifest and grid of the array.
-    chunks
-        Shape of the target's chunks in elements, which is the shape of the stored chunks.
-    encoding
-        Encoding of the target's chunks.
-    compatible
-        For each encoding of the manifest: true if it decodes alike.
-    fill
-        Row of the fill of the target's chunks without bytes.
 
     Returns
     -------

@@ -101,38 +101,7 @@ _OVERHEAD_RATIO, _OVERHEAD_BYTES = 1.01, 600
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
 class RewritePlan:
-    """The form of an array that costs least.
-
-    Parameters
-    ----------
-    array
-        Array that was planned.
-    target
-        What will hold the array.
-    grid
-        Regular grid of the target's chunks.
-    chunks
-        Shape of the target's chunks in elements; it may exceed the array.
-    order
-        Order of axes in a stored chunk, or ``None`` for C order.
-    manifest
-        Unchanged chunks and chunks without bytes, over the target's grid, with at most one encoding.
-    encoding
-        Encoding of all chunks.
-    cells
-        Chunks of the target that must be re-encoded: flat indexes, ascending.
-    n_absent
-        Number of parts of ABSENT chunks in these chunks.
-    stored
-        Stored bytes of the variable now.
-    nbytes
-        Estimated bytes of the re-encoded chunks, exact if they are uncompressed. The estimate is the larger of two: the
-        size of unchanged chunks, and the current size of the values.
-    enough
-        The same estimate, but chunks that are now compressed in another way count as uncompressed.
-    is_sure
-        If true, the encoding holds any values: they need not be packed or cast like others.
-    """
+    """The form of an array that costs least."""
 
     array: ManifestArray
     target: Abilities
@@ -210,13 +179,6 @@ def plan_rewrite(array: ManifestArray, target: Abilities, /) -> RewritePlan:
     """Find the cheapest form of an array: with its chunks unchanged, or with uncompressed chunks cut into smaller ones.
 
     Nothing is read; see :func:`_cheapest`.
-
-    Parameters
-    ----------
-    array
-        Any virtual array; best after :func:`~virtualstack.manifests.repack`.
-    target
-        What will hold the array.
     """
     array = _compact(array)
     plan = _cheapest(array, target)

@@ -29,15 +29,7 @@ _BATCH_CELLS = 64
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Budget:
-    """Limit of how much of a variable may be re-encoded.
-
-    Parameters
-    ----------
-    nbytes
-        Bytes of encoded chunks, or ``None``.
-    fraction
-        Fraction of the stored bytes of the variable, or ``None``.
-    """
+    """Limit of how much of a variable may be re-encoded."""
 
     nbytes: int | None = None
     fraction: float | None = None
@@ -48,16 +40,6 @@ class Budget:
 
         >>> Budget.from_option("1%"), Budget.from_option("64 KiB")
         (Budget(nbytes=None, fraction=0.01), Budget(nbytes=65536, fraction=None))
-
-        Parameters
-        ----------
-        rewrite
-            ``"1%"`` or ``0.01`` of the stored bytes, or bytes as a whole number or such as ``"64 MiB"``.
-
-        Raises
-        ------
-        ValueError
-            The value is not a budget.
         """
         if isinstance(rewrite, Budget):
             return rewrite
@@ -94,11 +76,6 @@ def fit(
     The array is returned unchanged, with some chunks re-encoded within the budget, or with all values as one inline
     chunk. A manifest that is not in memory is read one part at a time, if the target can do that, and as a whole only
     if it has to change. The writer refuses chunks without bytes that the target cannot express in any form.
-
-    Raises
-    ------
-    WriterError
-        More must be re-encoded than the budget allows, or a chunk cannot be encoded.
     """
     seen = repack(array.counted() if target.streams else array.whole())
     reason = target.why_not_plain(seen)
@@ -152,27 +129,6 @@ def rewrite(plan: RewritePlan, limit: int, storage: StorageLike = None, /) -> Ma
 
     Values may not fit the plan's encoding, because other values are packed or cast. Then all chunks are encoded as
     unpacked values, if the limit allows it.
-
-    Parameters
-    ----------
-    plan
-        Plan of :func:`~virtualstack.zarr.rewrite.plan.plan_rewrite`.
-    limit
-        Largest size in bytes of the encoded chunks, checked before and after encoding.
-    storage
-        Storage that opens the sources.
-
-    Returns
-    -------
-    ManifestArray
-        Array with one encoding and a regular grid.
-
-    Raises
-    ------
-    WriterError
-        The chunks exceed the limit or show ABSENT chunks, or a chunk cannot be encoded without loss.
-    StorageError
-        Values cannot be read.
     """
     _refuse_absent_parts(plan)
     if plan.nbytes > limit:
@@ -196,13 +152,7 @@ def rewrite(plan: RewritePlan, limit: int, storage: StorageLike = None, /) -> Ma
 
 
 def _refuse_absent_parts(plan: RewritePlan, /) -> None:
-    """Raise an error if re-encoded chunks would show ABSENT chunks.
-
-    Raises
-    ------
-    WriterError
-        Chunks that must be re-encoded show parts of ABSENT chunks.
-    """
+    """Raise an error if re-encoded chunks would show ABSENT chunks."""
     if plan.n_absent:
         name = plan.array.name or ""
         raise WriterError(

@@ -26,16 +26,6 @@ def split_uncompressed(array: ManifestArray, /) -> ManifestArray | None:
 
     Files of 31, 28 and 31 days that each hold a variable in one piece become chunks of one day. A slice along that
     axis that cuts such chunks becomes a shift of their offsets.
-
-    Parameters
-    ----------
-    array
-        Any virtual array.
-
-    Returns
-    -------
-    ManifestArray or None
-        Array with the same values; ``None`` if there is nothing to split, or parts would be smaller than 16 KiB.
     """
     manifest = array.in_memory().compact()
     rows = _raw_rows(manifest, array)

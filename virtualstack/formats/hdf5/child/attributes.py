@@ -46,13 +46,7 @@ def _plain_fields(dtype: np.dtype[Any]) -> np.dtype[Any]:
 
 
 def read_attributes(oid: Any, /) -> Iterator[FoundAttribute]:
-    """Yield the attributes of an object in order of creation if the object tracks it, else in order of names.
-
-    Raises
-    ------
-    LibraryError
-        The library cannot list all attributes of the object.
-    """
+    """Yield the attributes of an object in order of creation if the object tracks it, else in order of names."""
     for name in _names(oid):
         yield read_attribute(oid, name)
 

@@ -32,13 +32,6 @@ class OpenFile:
 
     A link to another file is never followed, so that no name in a file decides which files are opened.
     All methods raise `LibraryError` if the library fails.
-
-    Parameters
-    ----------
-    place
-        A path, or a Python file.
-    is_alone
-        If true, the library must open no other file for the values or the shape of a dataset either.
     """
 
     def __init__(self, place: Any, is_alone: bool, /) -> None:
@@ -297,18 +290,6 @@ def names_elsewhere(file: h5py.File, /, *, only_links: bool = False) -> str | No
 
     The library opens local files by such names, wherever the file itself is read from. This function opens none of
     them.
-
-    Parameters
-    ----------
-    file
-        File whose groups are all searched.
-    only_links
-        If true, values of datasets may be in other files.
-
-    Returns
-    -------
-    str or None
-        Half a sentence; ``None`` if no part is in another file.
     """
     seen: set[int] = set()
     todo: list[tuple[str, h5g.GroupID]] = [("", h5g.open(file.id, b"/"))]

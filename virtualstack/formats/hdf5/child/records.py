@@ -10,25 +10,7 @@ __all__ = ["FoundAttribute", "FoundDataset", "FoundLink", "Scale"]
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class FoundAttribute:
-    """An attribute.
-
-    Parameters
-    ----------
-    name
-        Name as stored.
-    kind
-        ``"text"``, ``"references"`` to objects, ``"numbers"``, or ``"unread"`` for a datatype that is not read.
-    datatype
-        Datatype as ``H5Tencode`` encodes it.
-    shape
-        Shape; ``None`` for a null dataspace.
-    value
-        Texts are a list of bytes, references are an array of addresses of shape ``(n,)``, and numbers are an array.
-    is_fixed
-        If true, texts are stored in place and have equal lengths.
-    error
-        Reason why the attribute cannot be read, or ``""``.
-    """
+    """An attribute."""
 
     name: bytes
     kind: Literal["text", "references", "numbers", "unread"] = "unread"
@@ -41,23 +23,7 @@ class FoundAttribute:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Scale:
-    """The dimension scale that the attributes of a dataset describe.
-
-    Parameters
-    ----------
-    is_scale
-        If true, the dataset is a dimension scale.
-    name
-        Name of the scale as stored.
-    number
-        Number of the dimension in netCDF-4 (``_Netcdf4Dimid``).
-    coordinates
-        Numbers of the dimensions of the axes in netCDF-4 (``_Netcdf4Coordinates``).
-    attached
-        Addresses of the scales attached to each axis; ``None`` if the attribute does not exist.
-    fault
-        Description of damage in the list of attached scales, or ``""``.
-    """
+    """The dimension scale that the attributes of a dataset describe."""
 
     is_scale: bool = False
     name: bytes = b""
@@ -69,24 +35,7 @@ class Scale:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class FoundLink:
-    """A link of a group.
-
-    Parameters
-    ----------
-    name
-        Name as stored.
-    kind
-        Kind of the target. ``"nothing"``: a soft link that leads nowhere. ``"elsewhere"``: a link to another file.
-        ``"lost"``: an object that cannot be opened.
-    address
-        Address of the object header.
-    is_soft
-        If true, the link is a path.
-    target
-        The path, after the file for a link to another file; empty if it is unknown.
-    error
-        Reason why the object cannot be opened.
-    """
+    """A link of a group."""
 
     name: bytes
     kind: Literal["group", "dataset", "datatype", "nothing", "elsewhere", "lost"]
@@ -98,27 +47,7 @@ class FoundLink:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class FoundDataset:
-    """A dataset.
-
-    Parameters
-    ----------
-    address
-        Address of the object header.
-    datatype
-        Datatype as ``H5Tencode`` encodes it.
-    is_committed
-        If true, the datatype is a committed datatype.
-    shape, maxshape
-        Lengths in elements. The shape is ``None`` for a null dataspace; a length is ``None`` for an unlimited axis.
-    filters
-        Number, name and parameters of each filter.
-    has_fill, is_fill_undefined, is_fill_written
-        If true: the user gave a fill value; the fill value is undefined; chunks are filled with it.
-    external
-        Name, offset and size in bytes of each external file that holds values.
-    attributes, scale
-        Attributes and dimension scale of the dataset.
-    """
+    """A dataset."""
 
     address: int
     datatype: bytes

@@ -26,21 +26,7 @@ _BY_NAME = 8  # B-tree version 2, type of records: identifier in the heap, messa
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
 class AttributeMessage:
-    """An attribute; equal attributes of an archive are usually one object.
-
-    Parameters
-    ----------
-    name
-        Name as stored.
-    datatype
-        Datatype of the elements.
-    space
-        Dataspace of the attribute.
-    data
-        Elements as stored; elements of variable length are `pointers`.
-    is_committed
-        If true, the datatype is a committed datatype.
-    """
+    """An attribute; equal attributes of an archive are usually one object."""
 
     name: bytes
     datatype: Datatype
@@ -50,13 +36,7 @@ class AttributeMessage:
 
 
 def read_attributes(messages: Sequence[Message], superblock: Superblock) -> Parse[list[AttributeMessage]]:
-    """Read the attributes of an object in order of creation if it is tracked, else as stored, or by name.
-
-    Raises
-    ------
-    StructureError
-        The attributes contradict the format, or two attributes have one name.
-    """
+    """Read the attributes of an object in order of creation if it is tracked, else as stored, or by name."""
     stored, heaps = [], []
     for kind, is_shared, body, order in messages:
         if kind in (_ATTRIBUTE, _ATTRIBUTE_INFO):
@@ -157,17 +137,7 @@ def read_datatype(body: bytes, superblock: Superblock, *, is_shared: bool) -> Pa
 
 
 class Pointer(NamedTuple):
-    """Position of an element of variable length.
-
-    Parameters
-    ----------
-    length
-        Number of elements.
-    heap
-        Address of the global heap collection; ``None`` for no elements.
-    number
-        Number of the object in the collection.
-    """
+    """Position of an element of variable length."""
 
     length: int
     heap: int | None
@@ -178,13 +148,7 @@ _FORMATS = {2: "<IHI", 4: "<III", 8: "<IQI"}
 
 
 def pointers(data: bytes, count: int, superblock: Superblock, /) -> list[Pointer]:
-    """Parse stored elements of variable length (HDF5 spec IV.A.2.d, class 9, "data storage").
-
-    Raises
-    ------
-    StructureError
-        There are too few bytes, or an element points past the end of the file.
-    """
+    """Parse stored elements of variable length (HDF5 spec IV.A.2.d, class 9, "data storage")."""
     width = superblock.widths.address
     size = count * (8 + width)
     if len(data) < size:

@@ -36,22 +36,7 @@ _LEAF, _ABOVE_LEAVES = b"TREE" + bytes([_CHUNKS, 0]), b"TREE" + bytes([_CHUNKS, 
 
 
 def read_btree1(space: ChunkSpace, address: int, k: int) -> Parse[ChunkTable]:
-    """List the chunks in a version 1 B-tree.
-
-    Parameters
-    ----------
-    space
-        Chunk space of the dataset.
-    address
-        Address of the root node.
-    k
-        Half of the largest number of entries of a node.
-
-    Raises
-    ------
-    StructureError
-        A node is not a node of such a tree or is outside of the file, or a chunk is wrong.
-    """
+    """List the chunks in a version 1 B-tree."""
     nodes = _Nodes(space, k)
     root = yield from read_span(address, nodes.size)
     level, count = root[_LEVEL_AT], unsigned(root, _COUNT_AT, 2)
@@ -79,11 +64,6 @@ class _Bounds(NamedTuple):
     """The keys left and right of some nodes in the node above: all keys of a node are between them.
 
     The HDF5 library finds a chunk by these keys. If they lead elsewhere, it treats the chunk as never written.
-
-    Parameters
-    ----------
-    left, right
-        Keys in elements, of shape ``(n, axes + 1)``; the last number is an offset within an element.
     """
 
     left: NDArray[np.int64]
@@ -91,15 +71,7 @@ class _Bounds(NamedTuple):
 
 
 class _Edges(NamedTuple):
-    """The keys at the edges of leaves; they are checked together, because a slice of leaves has few of them.
-
-    Parameters
-    ----------
-    keys
-        Keys of the first chunk, of the last chunk, and after the last chunk: each array has shape ``(3, n, axes + 1)``.
-    counts
-        Number of chunks of each leaf: each array has shape ``(n,)``.
-    """
+    """The keys at the edges of leaves; they are checked together, because a slice of leaves has few of them."""
 
     keys: list[NDArray[np.int64]]
     counts: list[NDArray[np.int64]]
@@ -121,15 +93,7 @@ def _read_children(
 
 
 def _check_order(before: NDArray[np.int64], after: NDArray[np.int64], *, may_be_equal: bool = False) -> None:
-    """Check row by row that keys come before other keys, by the first axis along which they differ.
-
-    Parameters
-    ----------
-    before, after
-        Keys of shape ``(n, axes + 1)``.
-    may_be_equal
-        If true, equal keys are allowed.
-    """
+    """Check row by row that keys come before other keys, by the first axis along which they differ."""
     differ = before != after
     axis = differ.argmax(axis=1)
     row = np.arange(len(before))
@@ -140,15 +104,7 @@ def _check_order(before: NDArray[np.int64], after: NDArray[np.int64], *, may_be_
 
 
 class _Nodes:
-    """Parser of the nodes of one tree.
-
-    Attributes
-    ----------
-    most
-        Largest number of entries of a node.
-    entry, size
-        Size of an entry and of a node in bytes.
-    """
+    """Parser of the nodes of one tree."""
 
     def __init__(self, space: ChunkSpace, k: int) -> None:
         self._space = space
@@ -228,13 +184,6 @@ class _Nodes:
         """List the chunks of some leaves, with the checks of `add_chunks`.
 
         For some hundred chunks, calls of numpy cost more than their work; this method makes fewer calls.
-
-        Parameters
-        ----------
-        leaves
-            Bytes of the nodes.
-        keys
-            Keys around the leaves, one more than there are leaves.
         """
         parts = []
         for number, leaf in enumerate(leaves):

@@ -48,21 +48,7 @@ class _Level(NamedTuple):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class BTree2:
-    """The header of a version 2 B-tree.
-
-    Parameters
-    ----------
-    kind
-        Type of the records.
-    node_size, record_size
-        Size of a node and of a record in bytes.
-    root
-        Address of the root node; ``None`` if the tree has no records.
-    n_root, n_records
-        Number of records in the root node, and in the whole tree.
-    levels
-        Levels from the leaves to the root.
-    """
+    """The header of a version 2 B-tree."""
 
     kind: int
     node_size: int
@@ -74,22 +60,7 @@ class BTree2:
 
 
 def read_records(address: int, kind: int, widths: Widths) -> Parse[list[bytes]]:
-    """Read all records of a small tree.
-
-    Parameters
-    ----------
-    address
-        Address of the header.
-    kind
-        Required type of the records.
-    widths
-        Widths of addresses and lengths.
-
-    Raises
-    ------
-    StructureError
-        The tree is damaged.
-    """
+    """Read all records of a small tree."""
     tree = yield from read_btree2(address, kind, widths)
     if tree.root is not None and len(tree.levels) == 1:
         return (yield from _read_leaf(tree, tree.root))
@@ -155,24 +126,7 @@ def _byte_width(number: int) -> int:
 
 
 def scan_records(tree: BTree2, widths: Widths, end: int, use: Callable[[NDArray[np.uint8]], None]) -> Parse[None]:
-    """Pass all records of a tree to a function, in pieces, in no fixed order.
-
-    Parameters
-    ----------
-    tree
-        Header of the tree.
-    widths
-        Widths of addresses and lengths.
-    end
-        Number of bytes of the file after the user block.
-    use
-        Function that takes a C-contiguous array of shape ``(n, record_size)``, with n at least 1.
-
-    Raises
-    ------
-    StructureError
-        A node is damaged or outside of the file, or the number of records is not the number in the header.
-    """
+    """Pass all records of a tree to a function, in pieces, in no fixed order."""
     if tree.root is None:
         return
     check(tree.root <= _MAX_OFFSET, "a B-tree lies past the end of the file")

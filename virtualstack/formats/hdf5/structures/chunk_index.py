@@ -27,20 +27,7 @@ _UNFILTERED, _FILTERED = 10, 11
 
 
 def read_btree2_chunks(space: ChunkSpace, address: int) -> Parse[ChunkTable]:
-    """List the chunks in a version 2 B-tree.
-
-    Parameters
-    ----------
-    space
-        Chunk space of the dataset.
-    address
-        Address of the header.
-
-    Raises
-    ------
-    StructureError
-        A node is damaged, contradicts the layout, or is outside of the file, or a chunk is wrong.
-    """
+    """List the chunks in a version 2 B-tree."""
     tree = yield from read_btree2(address, _FILTERED if space.is_filtered else _UNFILTERED, space.widths)
     size = space.entry_size + 8 * len(space.grid)
     check(tree.record_size == size, f"a B-tree has records of {tree.record_size} bytes, not {size}")
@@ -76,27 +63,6 @@ def read_chunk_index(
     """List the allocated chunks of a dataset.
 
     Chunks outside of the current shape and chunks that were never allocated are left out.
-
-    Parameters
-    ----------
-    layout
-        Layout of the dataset.
-    shape, maxshape
-        Shape and maximum shape in elements; a length of ``None`` in `maxshape` is an unlimited axis.
-    is_filtered
-        If true, the dataset has a filter pipeline.
-    btree1_k
-        Half of the largest number of entries of a node of a version 1 B-tree of chunks: the "indexed storage internal
-        node K" of the superblock.
-    widths
-        Widths of addresses and lengths.
-    end
-        Number of bytes of the file after the user block.
-
-    Raises
-    ------
-    StructureError
-        The index contradicts the format, the layout or the size of the file, or has an unknown form.
     """
     space = chunk_space(layout, shape, maxshape, is_filtered=is_filtered, widths=widths, end=end)
     address = layout.address

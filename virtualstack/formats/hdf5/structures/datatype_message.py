@@ -53,22 +53,7 @@ _NORMALISATIONS: tuple[Normalisation, ...] = ("none", "msbset", "implied")
 
 
 class FloatLayout(NamedTuple):
-    """Positions of the parts of a floating-point number; bit 0 is the least significant bit of the element.
-
-    Parameters
-    ----------
-    sign
-        Position of the sign bit.
-    exponent, exponent_size
-        Position of the lowest bit of the exponent, and its number of bits.
-    mantissa, mantissa_size
-        Position of the lowest bit of the mantissa, and its number of bits.
-    bias
-        Bias of the exponent.
-    normalisation
-        ``"implied"``: the highest bit of the mantissa is 1 and not stored. ``"msbset"``: it is 1 and stored.
-        ``"none"``: the mantissa is not normalised.
-    """
+    """Positions of the parts of a floating-point number; bit 0 is the least significant bit of the element."""
 
     sign: int
     exponent: int
@@ -99,38 +84,7 @@ class Member(NamedTuple):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Datatype:
-    """The datatype of an element, in the words of the format.
-
-    Parameters
-    ----------
-    kind
-        Class of the datatype.
-    size
-        Size of an element in bytes.
-    order
-        Byte order of integers, floats, bitfields and times; ``""`` for other classes.
-    is_signed
-        If true, integers are in two's complement.
-    bit_offset, precision
-        Lowest bit, and number of bits, of integers, floats and bitfields; the other bits are padding.
-    layout
-        Layout of floats.
-    padding, charset
-        Padding and character set of strings, including strings of variable length.
-    tag
-        Tag of opaque elements.
-    members
-        Members of compounds, in the order of the file.
-    base
-        Base of enumerations, arrays, complex numbers and elements of variable length.
-    dims
-        Shape of arrays, in elements of ``base``.
-    names, values
-        Names of enumerations, and their values one after another as elements of ``base``.
-    variant
-        For ``vlen``, ``"sequence"`` or ``"string"``. For references, the kind of their target; ``"object2"``,
-        ``"region2"`` and ``"attribute"`` are the forms of HDF5 1.12.
-    """
+    """The datatype of an element, in the words of the format."""
 
     kind: Kind
     size: int
@@ -152,23 +106,6 @@ class Datatype:
 
 def parse_datatype(body: bytes, /) -> tuple[Datatype, int]:
     """Parse a datatype message.
-
-    Parameters
-    ----------
-    body
-        The message without its header; further bytes may follow.
-
-    Returns
-    -------
-    datatype
-        The datatype; usually the same object for equal bytes, because the datasets of a file share few types.
-    length
-        Number of bytes that were parsed.
-
-    Raises
-    ------
-    StructureError
-        The message contradicts the specification, or has an unknown form.
 
     Examples
     --------

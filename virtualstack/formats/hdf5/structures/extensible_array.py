@@ -39,17 +39,7 @@ _HEADER = Table(
 
 
 class _Group(NamedTuple):
-    """Data blocks of one size.
-
-    Parameters
-    ----------
-    n_blocks, n_elements
-        Largest number of blocks, and number of elements of each block.
-    first
-        Number of the first element of the first block.
-    is_direct
-        If true, the index block points to the blocks.
-    """
+    """Data blocks of one size."""
 
     n_blocks: int
     n_elements: int
@@ -70,17 +60,7 @@ def _groups(p: ExtensibleArrayParameters) -> tuple[tuple[_Group, ...], tuple[_Gr
 
 
 class _DataBlocks(NamedTuple):
-    """The data blocks of a group that exist.
-
-    Parameters
-    ----------
-    group
-        Group of the blocks.
-    addresses, first
-        Address, and number of the first element, of each block; both have the shape ``(n,)``.
-    is_written
-        Mask of the written pages, of shape ``(n, n_pages)``; ``n_pages`` is 0 if all elements fit in one page.
-    """
+    """The data blocks of a group that exist."""
 
     group: _Group
     addresses: NDArray[np.int64]
@@ -89,17 +69,7 @@ class _DataBlocks(NamedTuple):
 
 
 class _Use(NamedTuple):
-    """The content of requested blocks.
-
-    Parameters
-    ----------
-    group
-        Group of data blocks; ``None`` for pages.
-    first
-        Number of the first element of each block, of shape ``(n,)``.
-    at, n_elements
-        Offset of the elements in bytes, and their number; 0 elements in data blocks that have pages.
-    """
+    """The content of requested blocks."""
 
     group: _Group | None
     first: NDArray[np.int64]
@@ -109,21 +79,7 @@ class _Use(NamedTuple):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class _Array:
-    """The header of an extensible array.
-
-    Parameters
-    ----------
-    space, address
-        Chunk space of the dataset, and address of the header.
-    parameters
-        Parameters that divide the array into blocks.
-    order
-        The axes: first the axis that varies slowest in the numbers of elements.
-    n_set
-        Elements with this number or a larger number were never set.
-    index_block
-        Address of the index block; ``None`` if the array has no elements.
-    """
+    """The header of an extensible array."""
 
     space: ChunkSpace
     address: int
@@ -163,18 +119,6 @@ def read_extensible_array(space: ChunkSpace, address: int) -> Parse[ChunkTable]:
     The elements are numbered in the maximum grid with the unlimited axis moved to the slowest place. The first few
     elements are in the index block, and the other elements are in data blocks. The index block points to the first data
     blocks, and super blocks point to the other data blocks.
-
-    Parameters
-    ----------
-    space
-        Chunk space of the dataset.
-    address
-        Address of the header.
-
-    Raises
-    ------
-    StructureError
-        A block is damaged, contradicts the layout, or is outside of the file, or a chunk is wrong.
     """
     array = yield from _read_header(space, address)
     if array.index_block is None:

@@ -28,24 +28,7 @@ __all__ = ["add_elements", "check_head", "read_fixed_array"]
 
 
 def check_head(blocks: NDArray[np.uint8], signature: bytes, space: ChunkSpace, array: int) -> None:
-    """Check the heads of some blocks.
-
-    Parameters
-    ----------
-    blocks
-        Blocks of shape ``(n, size)``.
-    signature
-        Signature of four letters.
-    space
-        Chunk space of the dataset.
-    array
-        Address of the header of the array, which all blocks contain.
-
-    Raises
-    ------
-    StructureError
-        The signature, version, kind of elements, or address is wrong.
-    """
+    """Check the heads of some blocks."""
     # HDF5 spec VII.C and VII.D: signature, version 0, client id (0 without, 1 with filters)
     head = signature + bytes([0, int(space.is_filtered)]) + array.to_bytes(space.widths.address, "little")
     is_head = (blocks[:, : len(head)] == np.frombuffer(head, np.uint8)).all()
@@ -63,27 +46,7 @@ def add_elements(
     n_set: int,
     builder: TableBuilder,
 ) -> None:
-    """Add the chunks of some blocks of elements.
-
-    Parameters
-    ----------
-    blocks
-        Blocks of shape ``(n, size)``, C-contiguous.
-    at
-        Offset of the first element in each block, in bytes.
-    first
-        Number of the first element of each block, of shape ``(n,)``.
-    n_elements
-        Number of elements of each block.
-    space
-        Chunk space of the dataset.
-    order
-        The axes of the dataset: first the axis that varies slowest in the numbers of elements.
-    n_set
-        Elements with this number or a larger number were never set.
-    builder
-        Builder of the chunk table.
-    """
+    """Add the chunks of some blocks of elements."""
     shape, strides = (len(blocks), n_elements), (blocks.shape[1], space.entry_size)
     width = space.widths.address
     offset = read_column(blocks, at, width, shape, strides)
@@ -113,20 +76,7 @@ _MAX_SET_ELEMENTS = (1 << 63) - 1  # all elements may be set
 
 
 def read_fixed_array(space: ChunkSpace, address: int) -> Parse[ChunkTable]:
-    """List the chunks in a fixed array, which has an element for each cell of the maximum grid.
-
-    Parameters
-    ----------
-    space
-        Chunk space of the dataset.
-    address
-        Address of the header.
-
-    Raises
-    ------
-    StructureError
-        A block is damaged, contradicts the layout, or is outside of the file, or a chunk is wrong.
-    """
+    """List the chunks in a fixed array, which has an element for each cell of the maximum grid."""
     widths, n_cells = space.widths, math.prod(space.limited_grid("a fixed array"))
     found = yield from _HEADER.read(address, widths)
     check(found["has_filters"] == space.is_filtered, "there is no 'FAHD' of the dataset where it should be")

@@ -109,17 +109,7 @@ _MAX_BLOCK_BYTES = 1 << 28
 
 @dataclass(slots=True)
 class FractalHeap:
-    """The objects of a fractal heap.
-
-    Parameters
-    ----------
-    offset_width, length_width
-        Widths in bytes of offset and length in the identifier of an object.
-    starts, blocks
-        Offset of each direct block in the space of the heap, ascending, and its bytes.
-    huge
-        Objects outside of the blocks, by number.
-    """
+    """The objects of a fractal heap."""
 
     offset_width: int
     length_width: int
@@ -128,13 +118,7 @@ class FractalHeap:
     huge: dict[int, bytes] = field(default_factory=dict)
 
     def object(self, identifier: bytes, /) -> bytes:
-        """Return the object with an identifier (HDF5 spec III.G, "fractal heap ID").
-
-        Raises
-        ------
-        StructureError
-            The heap does not have this object.
-        """
+        """Return the object with an identifier (HDF5 spec III.G, "fractal heap ID")."""
         kind = identifier[0]  # version, kind, and the length of a tiny object
         if kind:
             return self._special(identifier, kind)
@@ -184,19 +168,7 @@ class _Header:
 def read_dense(
     body: bytes, at: int, superblock: Superblock, *, kind: int, key: slice
 ) -> Parse[list[tuple[bytes, bytes]]]:
-    """Read all objects of a fractal heap whose index is a version 2 B-tree, and the record of each object.
-
-    Parameters
-    ----------
-    body, at
-        A message, and the offset in it of the addresses of the heap and of the index by name.
-    superblock
-        Superblock of the file.
-    kind
-        Type of the records of the index.
-    key
-        Position in a record of the identifier of its object in the heap.
-    """
+    """Read all objects of a fractal heap whose index is a version 2 B-tree, and the record of each object."""
     heap_address = superblock.address(body, at)
     if heap_address is None:
         return []

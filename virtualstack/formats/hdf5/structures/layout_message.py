@@ -24,28 +24,14 @@ _LEAVES_EDGES_UNFILTERED, _SINGLE_WITH_FILTER = 0x01, 0x02
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CompactLayout:
-    """Values in the object header itself.
-
-    Parameters
-    ----------
-    data
-        Values without filters.
-    """
+    """Values in the object header itself."""
 
     data: bytes
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ContiguousLayout:
-    """Values in one byte range of the file, or in external files if another message names them.
-
-    Parameters
-    ----------
-    address
-        Offset in bytes from the end of the user block; ``None`` if no values were written.
-    size
-        Size in bytes; ``None`` if the message (versions 1 and 2) does not contain it.
-    """
+    """Values in one byte range of the file, or in external files if another message names them."""
 
     address: int | None
     size: int | None
@@ -53,19 +39,7 @@ class ContiguousLayout:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ExtensibleArrayParameters:
-    """Parameters that divide an extensible array into blocks; its header must have the same parameters.
-
-    Parameters
-    ----------
-    n_bits
-        Width of the number of elements in bits.
-    n_index_block, n_data_block
-        Number of elements in the index block, and in the smallest data block.
-    n_pointers
-        Number of data blocks of the smallest super block.
-    n_page_bits
-        Binary logarithm of the number of elements of a page.
-    """
+    """Parameters that divide an extensible array into blocks; its header must have the same parameters."""
 
     n_bits: int
     n_index_block: int
@@ -76,31 +50,7 @@ class ExtensibleArrayParameters:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ChunkedLayout:
-    """Values in chunks of one shape, with a chunk index.
-
-    Parameters
-    ----------
-    version
-        Version of the message, which determines the width of sizes in the index.
-    chunk
-        Shape of a chunk in elements.
-    element_size
-        Size of an element in bytes.
-    index
-        Kind of chunk index.
-    address
-        Address of the index, or of a single chunk; ``None`` if no chunk exists yet.
-    leaves_edges_unfiltered
-        If true, chunks that extend past the array are stored without filters.
-    single_size, single_mask
-        Size in bytes and filter mask of a single chunk with filters; ``None`` and 0 for all other layouts.
-    n_page_bits
-        Binary logarithm of the number of elements of a page of a fixed array.
-    array
-        Parameters of an extensible array.
-    node_size
-        Size in bytes of a node of a version 2 B-tree.
-    """
+    """Values in chunks of one shape, with a chunk index."""
 
     version: int
     chunk: tuple[int, ...]
@@ -122,15 +72,7 @@ class ChunkedLayout:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class VirtualLayout:
-    """Values in datasets of other files, which an object in the global heap lists.
-
-    Parameters
-    ----------
-    address
-        Address of the heap collection; ``None`` if there are no mappings.
-    index
-        Index of the object in the collection.
-    """
+    """Values in datasets of other files, which an object in the global heap lists."""
 
     address: int | None
     index: int
@@ -140,20 +82,7 @@ type Layout = CompactLayout | ContiguousLayout | ChunkedLayout | VirtualLayout
 
 
 def parse_layout(body: bytes, widths: Widths) -> Layout:
-    """Parse a data layout message of version 1 to 5.
-
-    Parameters
-    ----------
-    body
-        Body of the message. Bytes after its last field are ignored, because old object headers pad messages.
-    widths
-        Widths of addresses and lengths.
-
-    Raises
-    ------
-    StructureError
-        The message is too short, or has an unknown form.
-    """
+    """Parse a data layout message of version 1 to 5."""
     fields = _Fields(body, widths)
     version = fields.number(1)
     if version in (1, 2):

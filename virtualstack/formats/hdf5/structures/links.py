@@ -38,21 +38,7 @@ _SYMBOL = Table("name L, address A, kind I, 4x, target I, 12x")
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Link:
-    """One link.
-
-    Parameters
-    ----------
-    name
-        Name as stored.
-    kind
-        Kind of the link; ``"other"`` is a kind that a user has defined.
-    address
-        Address of the object header, for a hard link.
-    target
-        Path of a soft link; file and path of an external link.
-    order
-        Order of creation; 0 if it is not tracked.
-    """
+    """One link."""
 
     name: bytes
     kind: Literal["hard", "soft", "external", "other"]
@@ -62,13 +48,7 @@ class Link:
 
 
 def read_links(messages: Sequence[Message], superblock: Superblock) -> Parse[list[Link]]:
-    """Read the links of a group in order of creation if the group tracks it, else in order of names.
-
-    Raises
-    ------
-    StructureError
-        The links contradict the format, or two links have one name.
-    """
+    """Read the links of a group in order of creation if the group tracks it, else in order of names."""
     links: list[Link] = []
     is_tracked = False
     for message in messages:
@@ -142,16 +122,7 @@ def _read_dense(body: bytes, superblock: Superblock) -> Parse[list[Link]]:
 
 
 class _TreeNode(NamedTuple):
-    """A node of the B-tree of a group.
-
-    Parameters
-    ----------
-    address
-        Address of the node.
-    bounds
-        Pairs of positions of names in the heap: all names of the node come after the first name of a pair, and not
-        after the second.
-    """
+    """A node of the B-tree of a group."""
 
     address: int
     bounds: tuple[tuple[int, int], ...]

@@ -31,15 +31,7 @@ _FIRST_REGISTERED = 256  # filters with smaller numbers have no name in version 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Dataspace:
-    """The extent of a dataset or attribute.
-
-    Parameters
-    ----------
-    shape
-        Shape in elements; ``None`` for a null dataspace.
-    maxshape
-        Maximum shape in elements; a length is ``None`` along an unlimited axis.
-    """
+    """The extent of a dataset or attribute."""
 
     shape: tuple[int, ...] | None
     maxshape: tuple[int | None, ...]
@@ -80,17 +72,7 @@ def _dataspace(body: bytes, width: int) -> Dataspace:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class FillMessage:
-    """The fill value of elements that were never written.
-
-    Parameters
-    ----------
-    raw
-        Fill value as an element of the dataset's datatype; ``None`` if no value was given (zeros).
-    is_written
-        If true, chunks are filled when they are allocated (H5Pset_fill_time).
-    is_defined
-        If false, the dataset was created with an undefined fill value.
-    """
+    """The fill value of elements that were never written."""
 
     raw: bytes | None = None
     is_written: bool = True
@@ -133,17 +115,7 @@ def _sized(body: bytes, at: int) -> bytes | None:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class FilterMessage:
-    """One filter of a pipeline.
-
-    Parameters
-    ----------
-    id
-        Registered number.
-    name
-        Name in the file.
-    values
-        Client data values.
-    """
+    """One filter of a pipeline."""
 
     id: int
     name: bytes
@@ -181,16 +153,7 @@ def parse_filters(body: bytes, /) -> tuple[FilterMessage, ...]:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ExternalFiles:
-    """Files that hold the values of a dataset, one after another.
-
-    Parameters
-    ----------
-    heap
-        Address of the local heap with the names of the files.
-    slots
-        For each file: offset of the name in the heap, offset in the file, and number of bytes (2^64 - 1: up to the
-        end).
-    """
+    """Files that hold the values of a dataset, one after another."""
 
     heap: int
     slots: tuple[tuple[int, int, int], ...]
@@ -208,13 +171,7 @@ def parse_external_files(body: bytes, superblock: Superblock, /) -> ExternalFile
 
 
 def parse_shared(body: bytes, superblock: Superblock, /) -> int:
-    """Return the address of the object header with a shared message (HDF5 spec IV.A.2, "shared message").
-
-    Raises
-    ------
-    StructureError
-        The message is in the heap of shared messages instead.
-    """
+    """Return the address of the object header with a shared message (HDF5 spec IV.A.2, "shared message")."""
     if len(body) < 2:
         raise StructureError("a shared message ends before its fields do")
     version, kind = body[0], body[1]

@@ -54,13 +54,7 @@ class Message(NamedTuple):
 
 
 def read_object_header(address: int, widths: Widths) -> Parse[list[Message]]:
-    """Read all messages of an object header from all of its blocks (HDF5 spec IV.A.1).
-
-    Raises
-    ------
-    StructureError
-        The header contradicts the format.
-    """
+    """Read all messages of an object header from all of its blocks (HDF5 spec IV.A.1)."""
     (head,) = yield (Span(address, _FIRST_READ_BYTES, is_clipped=True),)
     if head[:4] == b"OHDR":
         return (yield from _read_new(address, head, widths))

@@ -51,18 +51,7 @@ class OutsideError(StructureError):
 
 
 class Span(NamedTuple):
-    """A request for one byte range; the answer is `bytes`.
-
-    Parameters
-    ----------
-    address
-        Offset in bytes from the end of the user block.
-    size
-        Number of bytes.
-    is_clipped
-        If true, the range may extend past the end of the file, and the answer is then shorter. Otherwise this is an
-        error.
-    """
+    """A request for one byte range; the answer is `bytes`."""
 
     address: int
     size: int
@@ -70,15 +59,7 @@ class Span(NamedTuple):
 
 
 class Blocks(NamedTuple):
-    """A request for blocks of one size; the answer is a C-contiguous array of dtype uint8 and shape ``(n, size)``.
-
-    Parameters
-    ----------
-    addresses
-        Offsets in bytes from the end of the user block, of shape ``(n,)``.
-    size
-        Size of each block in bytes.
-    """
+    """A request for blocks of one size; the answer is a C-contiguous array of dtype uint8 and shape ``(n, size)``."""
 
     addresses: NDArray[np.int64]
     size: int
@@ -157,16 +138,7 @@ SLICE_BYTES = 1 << 18  # processed at once, so that intermediate results stay in
 
 
 def read_in_rounds(requests: Sequence[Blocks], use: Callable[[int, int, NDArray[np.uint8]], None]) -> Parse[None]:
-    """Request blocks, as many at once as memory should hold, and pass them to a function in pieces.
-
-    Parameters
-    ----------
-    requests
-        Requests that do not depend on each other.
-    use
-        Function that takes the number of the request, the number of the first block in it, and some blocks as a
-        C-contiguous array of shape ``(n, size)``, with n at least 1. It must not keep the array.
-    """
+    """Request blocks, as many at once as memory should hold, and pass them to a function in pieces."""
     if sum(len(addresses) * size for addresses, size in requests) <= SLICE_BYTES:  # one round, each in one piece
         for number, answer in enumerate((yield requests)):
             if len(answer):
@@ -204,20 +176,6 @@ def check_places(places: Sequence[Blocks], end: int, what: str, /) -> None:
     """Raise an error if blocks extend past the end of a file, or overlap.
 
     Thus no number in a file makes a parser read more than the file has, and no loop of references is endless.
-
-    Parameters
-    ----------
-    places
-        Addresses as read from the file; addresses of 2^63 and more are negative numbers.
-    end
-        Number of bytes of the file after the user block.
-    what
-        Name of the structures, for the error.
-
-    Raises
-    ------
-    StructureError
-        Blocks extend past the end of the file, or overlap.
     """
     if sum(len(addresses) * size for addresses, size in places) > end:
         raise OutsideError(f"{what} have more bytes than the file")
@@ -315,23 +273,6 @@ def read_column(
 ) -> NDArray[np.int64]:
     """Read unsigned little-endian numbers of up to 8 bytes; numbers of 2^63 and more become negative.
 
-    Parameters
-    ----------
-    raw
-        C-contiguous bytes. If `width` is not 1, 2, 4 or 8, there must be at least 8 bytes from the start of each
-        number.
-    at
-        Offset of the first number in bytes.
-    width
-        Width of a number in bytes.
-    shape, strides
-        Number of numbers along each axis, and distance in bytes from one number to the next.
-
-    Returns
-    -------
-    NDArray[np.int64]
-        Numbers of shape ``(n,)``, in C order, contiguous.
-
     Examples
     --------
     >>> raw = np.arange(16, dtype=np.uint8)
@@ -351,20 +292,6 @@ def verify_blocks(blocks: NDArray[np.uint8], sizes: NDArray[np.int64] | int, wha
     """Check the checksum after the first bytes of each block.
 
     HDF5 spec, "checksum" of each structure since version 1.8: Jenkins' lookup3 of all bytes before it, in 4 bytes.
-
-    Parameters
-    ----------
-    blocks
-        Blocks of shape ``(n, size)``, C-contiguous.
-    sizes
-        Number of bytes before the checksum: an array of shape ``(n,)``, or one number for all blocks.
-    what
-        Name of the structure, for the error.
-
-    Raises
-    ------
-    StructureError
-        A checksum is wrong.
     """
     n, width = blocks.shape
     flat = blocks.reshape(-1)

@@ -37,22 +37,7 @@ _NEW = Table("12x, base A, extension A, end A, root A")
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Superblock:
-    """Facts about a whole file.
-
-    Parameters
-    ----------
-    base
-        Size of the user block in bytes; addresses are counted from its end.
-    end
-        Number of bytes of the file after the user block, according to the file. All addresses are before this end.
-    widths
-        Widths of addresses and lengths.
-    root
-        Address of the object header of the root group.
-    group_leaf_k, group_internal_k, chunk_k
-        Half of the largest number of entries: of symbol table nodes, and of nodes of version 1 B-trees of groups and of
-        chunks.
-    """
+    """Facts about a whole file."""
 
     base: int
     end: int
@@ -82,13 +67,7 @@ class Superblock:
 
 
 def find_superblock(size: int) -> Parse[int]:
-    """Find where a file of ``size`` bytes begins: at 0, 512, 1,024, 2,048 and so on (HDF5 spec II.A).
-
-    Raises
-    ------
-    StructureError
-        The file has no signature at any of these offsets.
-    """
+    """Find where a file of ``size`` bytes begins: at 0, 512, 1,024, 2,048 and so on (HDF5 spec II.A)."""
     at = 0
     while at + len(_SIGNATURE) <= size:
         if (yield from read_span(at, len(_SIGNATURE))) == _SIGNATURE:

@@ -49,13 +49,7 @@ class Table:
         return _compiled(self._types, widths).size
 
     def parse(self, body: bytes, widths: Widths, /) -> dict[str, int]:
-        """Return the fields of a structure by name; further bytes may follow.
-
-        Raises
-        ------
-        StructureError
-            The signature or the version differs, or there are too few bytes.
-        """
+        """Return the fields of a structure by name; further bytes may follow."""
         if self._signature:
             check_signature(body, self._signature, self._version)
         return next(self.rows(body, 0, 1, widths))

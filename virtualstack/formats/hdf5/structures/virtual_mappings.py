@@ -35,15 +35,7 @@ class SelectionError(Exception):
 
 @dataclass(frozen=True, slots=True)
 class HyperslabAxis:
-    """Blocks of elements along one axis (H5Sselect_hyperslab).
-
-    Parameters
-    ----------
-    start, stride
-        Start of the first block, and distance from one block to the next, in elements.
-    count, block
-        Number of blocks, and number of elements of each block; ``None`` for unlimited.
-    """
+    """Blocks of elements along one axis (H5Sselect_hyperslab)."""
 
     start: int
     stride: int
@@ -61,13 +53,7 @@ class HyperslabAxis:
         return self.block is None or self.count == 1 or self.block == self.stride
 
     def n_below(self, extent: int) -> int:
-        """Return the number of elements of an unlimited selection below an extent (H5S__hyper_get_num_slices).
-
-        Raises
-        ------
-        SelectionError
-            Only a part of the first block exists. The HDF5 library (2.0) counts the whole block, and then fails.
-        """
+        """Return the number of elements of an unlimited selection below an extent (H5S__hyper_get_num_slices)."""
         reach = max(extent - self.start, 0)
         if self.is_one_run or self.block is None:
             return reach
@@ -86,13 +72,7 @@ class HyperslabAxis:
         return self.start + last * self.stride + n - last * self.block
 
     def first(self, n: int) -> Runs:
-        """Return the first ``n`` elements.
-
-        Raises
-        ------
-        SelectionError
-            The elements are too many runs, overlap, or extend too far.
-        """
+        """Return the first ``n`` elements."""
         block = self.block
         if self.is_one_run or block is None:
             return _run(self.start, n)
@@ -151,22 +131,7 @@ type MappedSelection = Hyperslab | BoxSelection | None
 
 
 def selection_axes(selection: MappedSelection, shape: tuple[int, ...], /) -> tuple[Runs, ...]:
-    """Return the elements along each axis whose outer product is the selection.
-
-    Parameters
-    ----------
-    selection
-        A selection that is not unlimited.
-    shape
-        Shape of the dataset; the selection may extend outside.
-
-    Raises
-    ------
-    SelectionError
-        The selection is unlimited or damaged.
-    NoReferencesError
-        The selection is not an outer product.
-    """
+    """Return the elements along each axis whose outer product is the selection."""
     if selection is None:
         return tuple(_run(0, n) for n in shape)
     if isinstance(selection, Hyperslab):
@@ -202,17 +167,7 @@ _MIN_ENTRY_BYTES = 32  # bytes of two selections
 
 @dataclass(frozen=True, slots=True)
 class VirtualMapping:
-    """A mapping of elements of a source to elements of a virtual dataset.
-
-    Parameters
-    ----------
-    file, dataset
-        File and dataset of the source; the file ``"."`` is the file of the virtual dataset. In both names, ``%b`` means
-        the number of a block of the virtual dataset, and each block has a separate source; ``%%`` means ``%``
-        (H5Pset_virtual).
-    place, source
-        Elements of the virtual dataset and of the source, equally many, in C order.
-    """
+    """A mapping of elements of a source to elements of a virtual dataset."""
 
     file: str
     dataset: str
@@ -230,11 +185,6 @@ def parse_mappings(block: bytes, widths: Widths, /) -> tuple[VirtualMapping, ...
 
     HDF5 spec III.F, version 0. In version 1, of HDF5 2.0, each entry begins with flags. The entry takes the name of the
     file (1) or of the dataset (2) from an earlier entry. With flag 4, its file is the file of the virtual dataset.
-
-    Raises
-    ------
-    StructureError
-        The checksum is wrong, or the block has an unknown form.
     """
     check(len(block) > 4, "they end before their fields do")
     check(jenkins_lookup3(block[:-4], 0) == int.from_bytes(block[-4:], "little"), "their checksum is wrong")
