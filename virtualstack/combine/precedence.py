@@ -160,8 +160,7 @@ class Meeting:
         entries, starts = self.old.entries.copy(), None
         entries[take] = self.new.entries[take]
         if self.old.starts is not None or self.new.starts is not None:
-            old, new = (np.zeros(take.shape, np.int64) if x.starts is None else x.starts for x in (self.old, self.new))
-            starts = np.where(take, new, old)
+            starts = np.where(take, self.new.all_starts, self.old.all_starts)
         manifest = replace(self.old, entries=entries, starts=starts)
         return replace(like, manifest=manifest, grid=self.grid)
 
@@ -178,8 +177,7 @@ def compare_cells(old: ManifestArray, new: ManifestArray, /) -> Meeting | None:
     a, b = align([old.as_chunks(), new.as_chunks()])
     x, y = unify([a.manifest, b.manifest])
     left, right = x.entries, y.entries
-    starts = [np.int64(0) if m.starts is None else m.starts for m in (x, y)]
-    is_same = (left == right) & (starts[0] == starts[1])
+    is_same = (left == right) & (x.all_starts == y.all_starts)
     is_alike = (left["location"] == right["location"]) & (left["length"] == right["length"]) & ~is_same
     is_alike &= (left["location"] == INLINE) | (left["offset"] == right["offset"])
     meeting = Meeting(old=x, new=y, grid=a.grid, take=is_same, clashing=is_same, unknown=is_same)

@@ -10,8 +10,6 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from typing import Any, Literal
 
-import numpy as np
-
 from virtualstack.combine.addition import Addition
 from virtualstack.combine.region import Region
 from virtualstack.errors import UnsupportedFeatureError
@@ -139,7 +137,7 @@ def _under(array: ManifestArray, overlays: Sequence[Overlay]) -> ManifestArray:
         entries[box] = above.entries
         starts = None
         if below.starts is not None or above.starts is not None:
-            starts = np.zeros(entries.shape, np.int64) if below.starts is None else below.starts.copy()
-            starts[box] = 0 if above.starts is None else above.starts
+            starts = below.all_starts.copy()
+            starts[box] = above.all_starts
         array = replace(array, manifest=replace(below, entries=entries, starts=starts))
     return array

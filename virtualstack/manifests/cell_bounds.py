@@ -38,7 +38,7 @@ def check_reach(
     if not manifest.encodings:
         return
     row = manifest.encoding_rows
-    low = np.zeros(manifest.shape, np.int64) if manifest.starts is None else manifest.starts.copy()
+    low = manifest.all_starts.copy()
     high = low.copy()
     for i, n in enumerate(lengths):
         extent = (n - 1) * np.array([x.strides[i] for x in manifest.encodings], np.int64)[row]

@@ -266,6 +266,11 @@ class ChunkManifest:
         """Row of the encoding of each chunk; 0 for cells without bytes, whose row is one of fills."""
         return np.where(self.holes, np.uint32(0), self.entries["encoding"])
 
+    @property
+    def all_starts(self) -> NDArray[np.int64]:
+        """Element of the decoded chunk where each cell begins, also if all are 0; read-only."""
+        return np.broadcast_to(np.int64(0), self.shape) if self.starts is None else self.starts
+
     @cached_property
     def holes(self) -> NDArray[np.bool_]:
         """True for EMPTY and ABSENT cells; has the shape of the grid."""
@@ -288,17 +293,20 @@ class ChunkManifest:
     def read(self, box: CellBox, /) -> ChunkManifest:
         """Return the entries of a box of cells (one slice for each axis) as a view; no chunk is read."""
         view: Any = (*box, ...)  # the dots keep an array without axes an array
-        return replace(self, entries=self.entries[view], starts=None if self.starts is None else self.starts[view])
+        return self.map_cells(lambda x: x[view])
 
     def pick(self, cells: CellNumbers, /) -> ChunkManifest:
         """Return the entries of some cells; index arrays for each axis are broadcast together, as in numpy."""
         at: Any = (*cells, ...)
-        return replace(self, entries=self.entries[at], starts=None if self.starts is None else self.starts[at])
+        return self.map_cells(lambda x: x[at])
 
     def reshape(self, shape: tuple[int, ...], /) -> ChunkManifest:
         """Return the same entries in another grid shape. Encodings stay: change their strides to fit the new axes."""
-        starts = None if self.starts is None else self.starts.reshape(shape)
-        return replace(self, entries=self.entries.reshape(shape), starts=starts)
+        return self.map_cells(lambda x: x.reshape(shape))
+
+    def map_cells(self, change: Callable[[NDArray[Any]], NDArray[Any]], /) -> ChunkManifest:
+        """Return the manifest whose entries and starts are the results of a function of each of both arrays."""
+        return replace(self, entries=change(self.entries), starts=None if self.starts is None else change(self.starts))
 
     @property
     def tables(self) -> ChunkManifest:
@@ -451,12 +459,10 @@ class ChunkManifest:
         return b"".join(place)
 
     def drop_unused_encodings(self) -> ChunkManifest:
-        """Return the manifest without encodings that no entry uses if they are many, otherwise the manifest itself."""
+        """Return a compact manifest if its encodings are many more than its entries, otherwise the manifest itself."""
         if len(self.encodings) <= MAX_SPARE_ROWS + self.entries.size:
             return self
-        entries, chunks = self.entries.copy(), ~self.holes
-        rows, entries["encoding"][chunks] = np.unique(entries["encoding"][chunks], return_inverse=True)
-        return replace(self, entries=entries, encodings=tuple(self.encodings[i] for i in rows.tolist()))
+        return self.compact()
 
     def __repr__(self) -> str:
         count = self.summary()

@@ -30,23 +30,19 @@ def holes(axes: tuple[ChunkAxis, ...], fill: Fill, /, *, code: int = EMPTY) -> C
     return Chunks(ChunkManifest.empty(grid.shape, fill, code=code), grid)
 
 
-def _holes_beside(chunks: Chunks, axis: int, length: int, fill: Fill, code: int = EMPTY) -> Chunks:
+def _holes_beside(chunks: Chunks, axis: int, length: int, fill: Fill) -> Chunks:
     """Return cells without chunks that match an array except along one axis; few cells have its chunk length."""
     grid = chunks.grid
     chunk = grid.axes[axis].chunk or length
-    if -(-length // chunk) > max(grid.axes[axis].n_cells, 1):
+    if -(-length // max(chunk, 1)) > max(grid.axes[axis].n_cells, 1):
         chunk = length
-    return holes(grid.replace(axis, ChunkAxis.regular(length, chunk)).axes, fill, code=code)
+    return holes(grid.replace(axis, ChunkAxis.regular(length, max(chunk, 1))).axes, fill)
 
 
 def pad_axis(chunks: Chunks, axis: int, before: int, after: int, fills: tuple[Fill, Fill], /) -> Chunks:
     """Add elements with a fill value before and after an axis."""
-    parts = [chunks]
-    if before:
-        parts.insert(0, _holes_beside(chunks, axis, before, fills[0]))
-    if after:
-        parts.append(_holes_beside(chunks, axis, after, fills[1]))
-    return _joined(parts, axis, chunks)
+    left, right = (_holes_beside(chunks, axis, n, fill) for n, fill in zip((before, after), fills, strict=True))
+    return _joined([left, chunks, right], axis, chunks)
 
 
 def pad_axis_by_elements(chunks: Chunks, axis: int, before: int, after: int, mode: str, /) -> Chunks:
@@ -58,12 +54,10 @@ def pad_axis_by_elements(chunks: Chunks, axis: int, before: int, after: int, mod
         raise ManifestError(
             f"axis {axis} of {n} elements cannot be padded by {before} and {after}: it would be too long"
         )
-    parts = [chunks]
-    if before:
-        parts.insert(0, _beyond(chunks, axis, -before, before, mode))
-    if after:
-        parts.append(_beyond(chunks, axis, n, after, mode))
-    return _joined(parts, axis, chunks)
+    if not (before or after):
+        return chunks
+    left, right = _beyond(chunks, axis, -before, before, mode), _beyond(chunks, axis, n, after, mode)
+    return _joined([left, chunks, right], axis, chunks)
 
 
 def _beyond(chunks: Chunks, axis: int, begin: int, width: int, mode: str) -> Chunks:
@@ -84,7 +78,8 @@ def _beyond(chunks: Chunks, axis: int, begin: int, width: int, mode: str) -> Chu
 
 
 def _joined(parts: list[Chunks], axis: int, own: Chunks) -> Chunks:
-    """Join parts; the fill value of the array stays the fill value of ``own``."""
+    """Join the parts that have elements; the fill value of the array stays the fill value of ``own``."""
+    parts = [part for part in parts if part is own or part.grid.axes[axis].length]
     if len(parts) == 1:
         return own
     nothing = own.manifest.read(tuple(slice(0, 0) for _ in own.grid.axes))  # its fill becomes the first one
@@ -125,10 +120,7 @@ def choose(condition: NDArray[np.bool_], x: Chunks, y: Chunks, /) -> Chunks:
     is_own = np.broadcast_to(small, own.shape)
     starts = None
     if own.starts is not None or other.starts is not None:
-        none = np.zeros((), np.int64)
-        starts = np.where(
-            is_own, none if own.starts is None else own.starts, none if other.starts is None else other.starts
-        )
+        starts = np.where(is_own, own.all_starts, other.all_starts)
     chosen = ChunkManifest(
         entries=np.where(is_own, own.entries, other.entries),
         starts=starts,

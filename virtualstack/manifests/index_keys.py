@@ -128,8 +128,7 @@ def take_points(chunks: Chunks, index: Sequence[NDArray[np.int64]], /) -> Chunks
     k, shape, rest = len(index), index[0].shape, grid.axes[len(index) :]
     check_cells(ChunkGrid((ChunkAxis.regular(math.prod(grid.shape[:k]), 1), *rest)), 0, math.prod(shape))
     cells = tuple(axis.find(at) for axis, at in zip(grid.axes, index, strict=False))
-    starts = None if manifest.starts is None else manifest.starts[cells]
-    manifest = replace(manifest, entries=manifest.entries[cells], starts=starts).drop_unused_encodings()
+    manifest = manifest.map_cells(lambda x: x[cells]).drop_unused_encodings()
     for i, (axis, at) in enumerate(zip(grid.axes, index, strict=False)):
         first = at - axis.starts(cells[i])
         if first.any():

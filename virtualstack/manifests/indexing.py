@@ -64,8 +64,7 @@ def select(
     manifest, grid = chunks
     ndim = manifest.entries.ndim
     check_cells(grid, axis, len(cell))
-    starts = None if manifest.starts is None else manifest.starts.take(cell, axis)
-    manifest = replace(manifest, entries=manifest.entries.take(cell, axis), starts=starts).drop_unused_encodings()
+    manifest = manifest.map_cells(lambda x: x.take(cell, axis)).drop_unused_encodings()
     if first.any():
         manifest = begin_at(manifest, axis, along(first, axis, ndim))
     is_long = lengths > 1
@@ -192,16 +191,8 @@ def rearrange(
     /,
 ) -> Chunks:
     """Apply functions to the arrays of cells and to the strides of encodings, and set the axes."""
-    manifest = chunks.manifest
-    return Chunks(
-        replace(
-            manifest,
-            entries=entries(manifest.entries),
-            starts=None if manifest.starts is None else entries(manifest.starts),
-            encodings=tuple(x.with_strides(strides(x.strides)) for x in manifest.encodings),
-        ),
-        ChunkGrid(tuple(axes)),
-    )
+    encodings = tuple(x.with_strides(strides(x.strides)) for x in chunks.manifest.encodings)
+    return Chunks(replace(chunks.manifest.map_cells(entries), encodings=encodings), ChunkGrid(tuple(axes)))
 
 
 def drop_axis(chunks: Chunks, axis: int, /) -> Chunks:

@@ -153,12 +153,9 @@ def drop_lines(chunks: Chunks, axis: int, lines: NDArray[np.intp], /) -> Chunks:
     keep[lines] = False
     begin = np.flatnonzero(keep)
     lengths = np.add.reduceat(grid.axes[axis].lengths(), begin)
-    manifest = replace(
-        manifest,
-        entries=manifest.entries.take(begin, axis),
-        starts=None if manifest.starts is None else manifest.starts.take(begin, axis),
+    return Chunks(
+        manifest.map_cells(lambda x: x.take(begin, axis)), grid.replace(axis, ChunkAxis.from_lengths(lengths))
     )
-    return Chunks(manifest, grid.replace(axis, ChunkAxis.from_lengths(lengths)))
 
 
 def _of_same_bytes(entries: NDArray[np.void], axis: int, lines: NDArray[np.intp]) -> NDArray[np.intp]:
@@ -266,7 +263,7 @@ def equal(a: Chunks, b: Chunks, /) -> bool:
     holes = left.holes
     if bool((holes & (x["encoding"] != y["encoding"])).any()):
         return False
-    if not bool(((x["length"] == y["length"]) & (_start(left) == _start(right))).all()):
+    if not bool(((x["length"] == y["length"]) & (left.all_starts == right.all_starts)).all()):
         return False
     if not _same_bytes(left, right):
         return False
@@ -311,10 +308,6 @@ def _without_known_values(left: ChunkManifest, right: ChunkManifest) -> tuple[Ch
             entries[name][known] = value
         changed.append(replace(manifest, entries=entries))
     return changed[0], changed[1]
-
-
-def _start(manifest: ChunkManifest) -> NDArray[np.int64] | int:
-    return 0 if manifest.starts is None else manifest.starts
 
 
 def _same_bytes(left: ChunkManifest, right: ChunkManifest) -> bool:

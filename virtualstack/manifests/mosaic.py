@@ -129,17 +129,12 @@ def take_runs(chunks: Chunks, axis: int, runs: Runs, /) -> Chunks:
     chunks = slice_axis(chunks, axis, slice(low, runs.stop))
     starts = runs.starts - low
     chunks = _cut(chunks, axis, np.concatenate([starts, starts + runs.lengths]))
-    manifest, grid = chunks
-    lines = grid.axes[axis].lines()
+    lines = chunks.grid.axes[axis].lines()
     run = np.searchsorted(starts, lines[:-1], "right") - 1
     cells = np.flatnonzero(lines[:-1] < (starts + runs.lengths)[run])
     return Chunks(
-        replace(
-            manifest,
-            entries=manifest.entries.take(cells, axis),
-            starts=None if manifest.starts is None else manifest.starts.take(cells, axis),
-        ),
-        grid.replace(axis, ChunkAxis.from_lengths(np.diff(lines)[cells])),
+        chunks.manifest.map_cells(lambda x: x.take(cells, axis)),
+        chunks.grid.replace(axis, ChunkAxis.from_lengths(np.diff(lines)[cells])),
     )
 
 
@@ -166,7 +161,7 @@ def place_tiles(shape: Sequence[int], tiles: Sequence[Tile], fill: Fill, /) -> M
         entries[place] = manifest.entries
         covered[place] = True
         if starts is not None:
-            starts[place] = 0 if manifest.starts is None else manifest.starts
+            starts[place] = manifest.all_starts
     if starts is not None and not starts.any():
         starts = None
     made = Chunks(replace(none, entries=entries, starts=starts), grid)

@@ -84,13 +84,8 @@ class ManifestView(DerivedManifest, UnreadManifest):
         for axis, (numbers, first) in enumerate(zip(own, self.firsts, strict=True)):
             if first:
                 found = begin_at(found, axis, np.where(numbers == 0, first, 0))
-        starts = None if found.starts is None else np.broadcast_to(found.starts, shape)
-        return replace(
-            found,
-            entries=np.broadcast_to(found.entries, shape),
-            starts=starts,
-            encodings=_on_axes(found.encodings, self.axes),
-        )
+        found = found.map_cells(lambda x: np.broadcast_to(x, shape))
+        return replace(found, encodings=_on_axes(found.encodings, self.axes))
 
     # -- other views ------------------------------------------------------------------------------------------
 

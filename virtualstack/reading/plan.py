@@ -288,7 +288,7 @@ def _plan(array: ManifestArray, selection: Selection, absent: OnAbsent, cut: tup
         piece = np.ravel_multi_index(tuple(position[axis] for axis in cut), lengths)
         piece = np.where(np.array([x.is_raw for x in table], np.bool_)[ids[rows]], piece, 0)
     order = np.lexsort((piece, ids[rows], entries["length"], entries["offset"], entries["location"]))
-    base = np.zeros(real.size, np.int64) if manifest.starts is None else manifest.starts.reshape(-1)[real[order]]
+    base = manifest.all_starts.reshape(-1)[real[order]]
     manifest = replace(manifest, entries=entries[order], starts=None)  # releases the unsorted entries
     entries = manifest.entries
     rows = entries["encoding"]

@@ -303,7 +303,7 @@ def model_read(array: ManifestArray, sources: dict[str, bytes]) -> NDArray[Any]:
         raw = buffer[offset : offset + length]
         encoding = manifest.encodings[row]
         flat = np.frombuffer(zlib.decompress(raw) if encoding.codecs else raw, encoding.dtype)
-        start = 0 if manifest.starts is None else int(manifest.starts[cell])
+        start = int(manifest.all_starts[cell])
         shape = tuple(s.stop - s.start for s in box)
         steps = [(n - 1) * step for n, step in zip(shape, encoding.strides, strict=True)]
         low, high = start + sum(min(x, 0) for x in steps), start + sum(max(x, 0) for x in steps)

@@ -135,9 +135,8 @@ def _chosen(arrays: Mapping[str, ManifestArray], sample: int | float, random: np
 def _chunks_at(path: str, array: ManifestArray, cells: tuple[NDArray[np.intp], ...]) -> Iterator[_Chunk]:
     """Yield the chunks of some cells that are in a source."""
     picked = array.manifest.pick(cells)
-    starts = np.zeros(picked.shape, np.int64) if picked.starts is None else picked.starts
     for i, (entry, start) in enumerate(
-        zip(picked.entries.reshape(-1).tolist(), starts.reshape(-1).tolist(), strict=True)
+        zip(picked.entries.reshape(-1).tolist(), picked.all_starts.reshape(-1).tolist(), strict=True)
     ):
         code, row, offset, length = entry
         if code >= FIRST:

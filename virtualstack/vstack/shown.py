@@ -308,8 +308,7 @@ def _same_places(was: ChunkManifest, now: ChunkManifest) -> NDArray[np.bool_]:
     """Return which cells are in the same bytes of the file."""
     is_same = was.entries["offset"] == now.entries["offset"]
     is_same &= was.entries["length"] == now.entries["length"]
-    starts = [np.int64(0) if x.starts is None else x.starts for x in (was, now)]
-    return np.asarray(is_same & (starts[0] == starts[1]), np.bool_)
+    return np.asarray(is_same & (was.all_starts == now.all_starts), np.bool_)
 
 
 def _directions(manifest: ChunkManifest, stored: NDArray[np.bool_], axis: int) -> NDArray[np.int64]:
@@ -320,8 +319,7 @@ def _directions(manifest: ChunkManifest, stored: NDArray[np.bool_], axis: int) -
 
 def _ranks(manifest: ChunkManifest, stored: NDArray[np.bool_], axis: int) -> NDArray[np.int64]:
     """Return the rank of stored cells by offset, along an axis, from 0; cells in the same bytes have the same rank."""
-    starts = np.zeros(stored.shape, np.int64) if manifest.starts is None else manifest.starts
-    places = [manifest.entries["offset"][stored], starts[stored]]
+    places = [manifest.entries["offset"][stored], manifest.all_starts[stored]]
     keys = np.full(stored.shape, len(places[0]), np.int64)  # other cells come last
     keys[stored] = distinct_rows(places)[1]
     order = np.argsort(keys, axis, kind="stable")
