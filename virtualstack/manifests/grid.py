@@ -273,7 +273,8 @@ class ChunkGrid:
     def box(self, cell: Iterable[int], /) -> tuple[slice, ...]:
         """Return the elements of a cell.
 
-        >>> ChunkGrid.regular((10, 3), (4, 3)).box((2, 0))
+        >>> import virtualstack as vs
+        >>> vs.ChunkGrid.regular((10, 3), (4, 3)).box((2, 0))
         (slice(8, 10, None), slice(0, 3, None))
         """
         return tuple(axis.span(i) for i, axis in zip(cell, self.axes, strict=True))
