@@ -45,31 +45,29 @@ def test_values_are_those_of_eccodes(name, row):
     assert len(set(wanted[~np.isnan(wanted)].tolist())) > 1 or "constant" in name
     assert np.isnan(wanted).any() == ("holes" in name)
     for size in (24, None):
-        np.testing.assert_array_equal(child.values(KINDS[name], size, row, False), wanted)
+        np.testing.assert_array_equal(child.values(KINDS[name], size, row), wanted)
     np.testing.assert_array_equal(child.plain_values(KINDS[name], "values"), wanted)
-    if not np.isnan(wanted).any():
-        np.testing.assert_array_equal(child.values(KINDS[name], 24, row, True), wanted)
 
 
 def test_messages_are_closed(monkeypatch):
     """If eccodes fails, too."""
     release, closed = eccodes.codes_release, []
     monkeypatch.setattr(child.eccodes, "codes_release", lambda handle: closed.append(release(handle)))
-    child.values(PACKINGS["simple"], 24, 1, False)
+    child.values(PACKINGS["simple"], 24, 1)
     with pytest.raises(LibraryError):
-        child.values(PACKINGS["simple"], 25, 1, False)
+        child.values(PACKINGS["simple"], 25, 1)
     assert len(closed) == 2
 
 
 def test_rows_that_run_the_other_way_are_turned():
-    found = child.values(ALTERNATE, 24, 6, False).reshape(4, 6)
+    found = child.values(ALTERNATE, 24, 6).reshape(4, 6)
     wanted = as_eccodes(ALTERNATE).reshape(4, 6)
     np.testing.assert_array_equal(found, [row if i % 2 == 0 else row[::-1] for i, row in enumerate(wanted)])
-    found = child.values(ALTERNATE, 24, 2, False).reshape(12, 2)
+    found = child.values(ALTERNATE, 24, 2).reshape(12, 2)
     np.testing.assert_array_equal(
         found, [row if i % 2 == 0 else row[::-1] for i, row in enumerate(wanted.reshape(12, 2))]
     )
-    np.testing.assert_array_equal(child.values(ALTERNATE, 24, 1, False), wanted.reshape(-1))
+    np.testing.assert_array_equal(child.values(ALTERNATE, 24, 1), wanted.reshape(-1))
     with pytest.raises(LibraryError, match="every other row of the field backwards"):
         child.plain_values(ALTERNATE, "values")
 
@@ -80,7 +78,7 @@ def test_rows_that_run_the_other_way_are_turned():
 )
 def test_points_are_counted(size, row, what):
     with pytest.raises(LibraryError, match=f"the GRIB message has 24 points; {what}"):
-        child.values(PACKINGS["simple"], size, row, False)
+        child.values(PACKINGS["simple"], size, row)
 
 
 def test_coordinates_are_those_of_eccodes():
@@ -92,7 +90,7 @@ def test_coordinates_are_those_of_eccodes():
         np.testing.assert_array_equal(child.plain_values(raw, key), wanted)
     assert child.coordinates(raw, "noSuchKey") is None
     with pytest.raises(LibraryError):
-        child.values(b"GRIB", None, 1, False)
+        child.values(b"GRIB", None, 1)
 
 
 @pytest.mark.parametrize("dtype", ["f4", "f8"])
@@ -113,14 +111,8 @@ REFERENCES = st.one_of(
     st.floats(width=32, allow_nan=False, allow_infinity=False),
     st.builds(lambda a, b: a * 2.0**b, st.integers(-(1 << 24), 1 << 24), st.integers(-130, 100)),
 )
-PACKED = st.builds(
-    child._Packing,
-    st.just("grid_simple"),
-    st.integers(0, 30),
-    st.integers(-40, 40) | st.integers(-125, 110) | st.integers(-510, 510),
-    st.just(0) | st.integers(-30, 30),
-    REFERENCES,
-    st.booleans(),
+PACKED = st.tuples(
+    REFERENCES, st.integers(0, 30), st.integers(-40, 40) | st.integers(-125, 110) | st.integers(-510, 510)
 )
 
 
@@ -128,18 +120,18 @@ PACKED = st.builds(
 @given(PACKED, st.lists(st.floats(0, 1), max_size=8))
 def test_float32_is_exact_where_it_is_used(packing, parts):
     """What eccodes computes in float32 is what it computes in float64, rounded."""
-    if not packing.is_exact:
+    reference, bits, binary = packing
+    if not child._is_exact_sum(*packing):
         return
-    assert packing.decimal == 0
-    most = (1 << packing.bits) - 1
+    most = (1 << bits) - 1
     numbers = np.array([0, 1, most // 2, max(most - 1, 0), most, *(int(x * most) for x in parts)], "f8")
     with np.errstate(over="ignore"):
-        rounded = (numbers * 2.0**packing.binary + packing.reference).astype("f4")
-        found = numbers.astype("f4") * np.float32(2.0**packing.binary) + np.float32(packing.reference)
+        rounded = (numbers * 2.0**binary + reference).astype("f4")
+        found = numbers.astype("f4") * np.float32(2.0**binary) + np.float32(reference)
     np.testing.assert_array_equal(found, rounded)
     for n in numbers.astype(int).tolist():
-        exact = Fraction(packing.reference) + n * Fraction(2) ** packing.binary
-        assert Fraction(n * 2.0**packing.binary + packing.reference) == exact
+        exact = Fraction(reference) + n * Fraction(2) ** binary
+        assert Fraction(n * 2.0**binary + reference) == exact
 
 
 @pytest.mark.parametrize("bits", [1, 8, 24])
@@ -149,38 +141,36 @@ def test_float64_holds_each_sum_where_float32_is_used(bits):
     for binary in range(-130, 111, 7):
         for exponent in range(-140, 104):
             reference = ((1 << 24) - 1) * 2.0**exponent
-            if child._Packing("grid_simple", bits, binary, 0, reference, False).is_exact:
+            if child._is_exact_sum(reference, bits, binary):
                 exact = Fraction(reference) + most * Fraction(2) ** binary
                 assert Fraction(reference + most * 2.0**binary) == exact
 
 
-@settings(max_examples=examples(500))
-@given(PACKED)
-def test_values_that_may_be_taken_as_missing_are_known(packing):
-    """A value that is as large as the number that marks missing ones."""
-    if packing.may_miss:
-        return
-    assert not packing.has_bitmap
-    ends = [Fraction(packing.reference) + n * Fraction(2) ** packing.binary for n in (0, (1 << packing.bits) - 1)]
-    assert max(map(abs, ends)) / Fraction(10) ** packing.decimal < Fraction(MISSING)
+@pytest.mark.parametrize(
+    ("bits", "binary", "reference", "is_exact"),
+    [
+        (16, -5, 273.0, True),
+        (24, 0, 0.0, True),
+        (25, 0, 0.0, False),
+        (16, 0, 273.15, False),  # which float32 does not have
+        (16, 64, 0.0, True),
+        (16, 500, 0.0, False),
+    ],
+)
+def test_usual_packings_are_read_the_fast_way(bits, binary, reference, is_exact):
+    assert child._is_exact_sum(reference, bits, binary) == is_exact
 
 
 @pytest.mark.parametrize(
-    ("bits", "binary", "decimal", "reference", "kind", "is_exact", "may_miss"),
+    ("keys", "is_exact"),
     [
-        (16, -5, 0, 273.0, "grid_simple", True, False),
-        (16, -5, 0, 273.0, "grid_ccsds", True, False),
-        (16, -5, 0, 273.0, "grid_jpeg", False, False),
-        (24, 0, 0, 0.0, "grid_simple", True, False),
-        (25, 0, 0, 0.0, "grid_simple", False, False),
-        (16, 0, 1, 0.0, "grid_simple", False, False),
-        (16, 0, 0, 273.15, "grid_simple", False, False),  # which float32 does not have
-        (16, 64, 0, 0.0, "grid_simple", True, True),
-        (16, 500, 0, 0.0, "grid_simple", False, True),
-        (16, 0, -20, 0.0, "grid_simple", False, True),
+        ({}, True),
+        ({"packingType": "grid_ccsds"}, True),
+        ({"packingType": "grid_jpeg"}, False),
+        ({"decimalScaleFactor": 1}, False),
     ],
 )
-def test_usual_packings_are_read_the_fast_way(bits, binary, decimal, reference, kind, is_exact, may_miss):
-    packing = child._Packing(kind, bits, binary, decimal, reference, False)
-    assert (packing.is_exact, packing.may_miss) == (is_exact, may_miss)
-    assert child._Packing(kind, bits, binary, decimal, reference, True).may_miss
+def test_simple_packing_without_a_decimal_scale_is_read_the_fast_way(keys, is_exact):
+    values = np.arange(24.0)
+    with opened(edited(message(values=values), keys)) as handle:
+        assert child._is_exact_in_float32(handle) == is_exact

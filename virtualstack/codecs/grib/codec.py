@@ -17,7 +17,7 @@ from numpy.typing import NDArray
 from virtualstack.child.errors import LibraryError
 from virtualstack.child.pool import ChildDiedError, run_in_child
 from virtualstack.codecs.codec import BytesDecoder, BytesLike, CodecError, raw_bytes, shortened
-from virtualstack.codecs.grib.fields import described, has_harmonics, is_safe, last_field
+from virtualstack.codecs.grib.fields import described, is_safe, last_field
 from virtualstack.codecs.grib.library import import_eccodes
 from virtualstack.errors import UnsupportedFeatureError
 
@@ -55,8 +55,7 @@ def grib_decoder(options: Mapping[str, Any], shape: tuple[int, ...] | None = Non
             values = _call("coordinates", described(message), key, size)
         else:
             message = last_field(message)
-            is_here = is_safe(message)
-            values = _call("values", message, size, row, has_harmonics(message), is_here=is_here)
+            values = _call("values", message, size, row, is_here=is_safe(message))
         if values is None:
             raise CodecError(f"eccodes has no {key} of the grid of the GRIB message")
         return values if shape is None else values.reshape(shape)

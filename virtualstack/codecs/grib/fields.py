@@ -25,7 +25,6 @@ __all__ = [
     "check_packing_2",
     "check_product_2",
     "described",
-    "has_harmonics",
     "is_safe",
     "last_field",
     "message_1",
@@ -277,7 +276,6 @@ EMPTY_DATA = b"\0\0\0\5\7"
 SECTION = Struct(">IB")
 """Length and number of a section of GRIB 2."""
 _CHECKS = {3: check_grid_2, 4: check_product_2, 5: check_packing_2}
-_HARMONICS = (50, 51)  # WMO FM 92 GRIB2, code table 5.0: spectral data, simple and complex packing
 
 _MIN_GRID_BYTES_1 = {0: 32, 1: 42, 3: 42, 4: 32, 5: 32, 10: 42, 14: 42, 20: 42, 24: 42, 30: 52, 34: 52}
 """Bytes that section 2 of GRIB 1 has at least, by its type of grid: WMO FM 92 GRIB1 table 6."""
@@ -323,14 +321,6 @@ def short_data(data: bytes, /) -> bytes:
         body = bytes((flags & 0xF0,)) + rest + data[10:].ljust(64, b"\0")
         return (3 + len(body)).to_bytes(3, "big") + body
     return b"\0\0\x0c\x08" + rest + b"\0\0"
-
-
-def has_harmonics(message: bytes, /) -> bool:
-    """Return whether a message of one field has spherical harmonics without a bitmap, so that no value is missing."""
-    if message[7] == 1:
-        return not message[15] & 0x40 and message[_data_1(message) + 3] >= 0x80
-    sections, _ = _sections(message)
-    return _template(message, sections) in _HARMONICS and message[sections[6][0] + 5] == _NO_BITMAP
 
 
 def is_safe(message: bytes, /) -> bool:
@@ -411,10 +401,6 @@ def _data_1(message: bytes) -> int:
     if at + 11 > len(message):
         raise CodecError("the GRIB message has no data: it is cut short")
     return at
-
-
-def _template(message: bytes, sections: dict[int, tuple[int, int]]) -> int:
-    return int.from_bytes(message[sections[5][0] + 9 : sections[5][0] + 11], "big")
 
 
 def message_1(description: bytes, data: bytes, /) -> bytes:
