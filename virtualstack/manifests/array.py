@@ -9,6 +9,7 @@ from functools import cached_property, partial
 from typing import Any, NoReturn
 
 import numpy as np
+from numpy.lib.array_utils import normalize_axis_tuple
 from numpy.lib.mixins import NDArrayOperatorsMixin
 from numpy.typing import NDArray
 
@@ -267,8 +268,8 @@ class ManifestArray(NDArrayOperatorsMixin):
     def transpose(self, *axes: Any) -> ManifestArray:
         """Permute axes. Without arguments the axes are reversed, as in numpy."""
         order = axes[0] if len(axes) == 1 and not isinstance(axes[0], (int, np.integer)) else axes or None
-        order = tuple(range(self.ndim))[::-1] if order is None else tuple(int(i) % max(self.ndim, 1) for i in order)
-        if sorted(order) != list(range(self.ndim)):
+        order = tuple(range(self.ndim))[::-1] if order is None else normalize_axis_tuple(order, self.ndim)
+        if len(order) != self.ndim:
             raise ValueError(f"axes {order} do not match an array of {self.ndim} axes")
         if isinstance(self.manifest, ChunkManifest):
             return self.with_chunks(transpose(self.as_chunks(), order))

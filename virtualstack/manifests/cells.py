@@ -18,12 +18,14 @@ __all__ = [
     "CellNumbers",
     "ManifestSummary",
     "along",
+    "begins_run",
     "blocks",
     "check_count",
     "check_work",
     "distinct_rows",
     "first_cell",
     "mesh",
+    "outer",
     "replaced",
 ]
 
@@ -122,6 +124,27 @@ def replaced(values: tuple[int, ...], at: int, value: int, /) -> tuple[int, ...]
     return (*values[:at], value, *values[at + 1 :])
 
 
+def outer(key: Sequence[slice | NDArray[np.integer[Any]]], /) -> tuple[Any, ...]:
+    """Write slices with start and stop, and index arrays, as a key that numpy reads as an outer product."""
+    if sum(not isinstance(item, slice) for item in key) < 2:
+        return tuple(key)
+    # slices between arrays would move axes, so all become arrays
+    return np.ix_(*(np.arange(item.start, item.stop) if isinstance(item, slice) else item for item in key))
+
+
+def begins_run(n: int, /, *columns: NDArray[Any]) -> NDArray[np.bool_]:
+    """Return which of ``n`` rows differ from the previous row in some column; the first row does.
+
+    >>> begins_run(4, np.array([1, 1, 1, 2]), np.array([0, 0, 5, 5])).tolist()
+    [True, False, True, True]
+    """
+    found = np.zeros(n, np.bool_)
+    found[:1] = True
+    for column in columns:
+        found[1:] |= column[1:] != column[:-1]
+    return found
+
+
 def distinct_rows(columns: Sequence[NDArray[Any]] | NDArray[Any], /) -> tuple[NDArray[np.intp], NDArray[np.intp]]:
     """Return the first row of each distinct value, and the number of the value of each row.
 
@@ -133,11 +156,7 @@ def distinct_rows(columns: Sequence[NDArray[Any]] | NDArray[Any], /) -> tuple[ND
     ([3, 1, 0], [2, 1, 2, 0])
     """
     order = np.lexsort(tuple(reversed(columns))) if len(columns) else np.arange(np.shape(columns)[-1])  # stable
-    is_new = np.zeros(order.size, np.bool_)
-    is_new[:1] = True
-    for column in columns:
-        ordered = column[order]
-        is_new[1:] |= ordered[1:] != ordered[:-1]
+    is_new = begins_run(order.size, *(column[order] for column in columns))
     number = np.empty(order.size, np.intp)
     number[order] = np.cumsum(is_new) - 1
     return order[is_new], number

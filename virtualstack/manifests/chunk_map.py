@@ -14,7 +14,7 @@ from virtualstack.codecs.codec import Codec, shortened
 from virtualstack.drawing.facts import ChunkMap, SourceFacts, SourceFactsPage, StoredKind, common_prefix
 from virtualstack.location import Location
 from virtualstack.manifests.array import ManifestArray
-from virtualstack.manifests.cells import CellBox, along, blocks
+from virtualstack.manifests.cells import CellBox, along, begins_run, blocks
 from virtualstack.manifests.chunk_manifest import ABSENT, EMPTY, FIRST, INLINE
 from virtualstack.manifests.display import codec_names
 from virtualstack.manifests.encoding import ChunkEncoding, stored_dtype
@@ -273,7 +273,7 @@ class _Dominant:
         """Count the chunks of a block. For each box, the greatest count of a number in a block, or in several, wins."""
         most = int(number.max(initial=-1)) + 2
         key = box * most + (number + 1)
-        begin = np.flatnonzero(np.append(True, key[1:] != key[:-1]))  # neighbours are mostly alike
+        begin = np.flatnonzero(begins_run(key.size, key))  # neighbours are mostly alike
         length = np.diff(np.append(begin, key.size))
         pair, run = np.unique(key[begin], return_inverse=True)
         count = np.bincount(run, length).astype(np.int64)

@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import replace
 from typing import Any
 
 import numpy as np
+from numpy.lib.array_utils import normalize_axis_index, normalize_axis_tuple
 
 from virtualstack.codecs.cf import CF
 from virtualstack.errors import READ_VALUES, ChunkAlignmentError, CombineError, VirtualValuesError
@@ -37,12 +38,6 @@ from virtualstack.manifests.verdict import Verdict
 __all__ = ["broadcast_to", "concatenate", "expand_dims", "moveaxis", "result_type", "squeeze", "stack"]
 
 
-def _axis(axis: int, ndim: int) -> int:
-    if not -ndim <= axis < ndim:
-        raise ValueError(f"axis {axis} is out of bounds for an array of {ndim} axes")
-    return axis % ndim
-
-
 @implements(np.result_type)
 def result_type(*arrays_and_dtypes: Any) -> np.dtype[Any]:
     """Return the common dtype of the operands, as :func:`numpy.result_type` does."""
@@ -60,7 +55,7 @@ def concatenate(arrays: Sequence[Any], axis: int | None = 0, **unsupported: Any)
     parts = _virtual(arrays, "concatenate", unsupported)
     if axis is None:
         raise CombineError("concatenating virtual arrays with axis=None would flatten them; name an axis")
-    axis = _axis(axis, parts[0].ndim)
+    axis = normalize_axis_index(axis, parts[0].ndim)
     parts = of_one_dtype(parts)
     check_joinable(parts, axis)
     used = [part for part in parts if part.shape[axis]] or parts[:1]
@@ -86,18 +81,15 @@ def stack(arrays: Sequence[Any], axis: int = 0, **unsupported: Any) -> Any:
     if _have_values(arrays):
         return np.stack([np.asarray(x) for x in arrays], axis, **unsupported)
     parts = _virtual(arrays, "stack", unsupported)
-    axis = _axis(axis, parts[0].ndim + 1)
+    axis = normalize_axis_index(axis, parts[0].ndim + 1)
     return concatenate([expand_dims(part, axis) for part in parts], axis)
 
 
 @implements(np.expand_dims)
 def expand_dims(a: ManifestArray, axis: int | tuple[int, ...]) -> ManifestArray:
     """Insert axes of one element."""
-    axes = (axis,) if isinstance(axis, (int, np.integer)) else tuple(axis)
-    ndim = a.ndim + len(axes)
-    new = [_axis(i, ndim) for i in axes]
-    if len(set(new)) < len(new):
-        raise ValueError("repeated axis")
+    ndim = a.ndim + np.size(axis)
+    new = normalize_axis_tuple(axis, ndim)
     return a[tuple(None if i in new else slice(None) for i in range(ndim))]
 
 
@@ -105,9 +97,8 @@ def expand_dims(a: ManifestArray, axis: int | tuple[int, ...]) -> ManifestArray:
 def squeeze(a: ManifestArray, axis: int | tuple[int, ...] | None = None) -> ManifestArray:
     """Remove axes of one element; all such axes if ``axis`` is ``None``."""
     if axis is None:
-        axes = [i for i, n in enumerate(a.shape) if n == 1]
-    else:
-        axes = [_axis(i, a.ndim) for i in ((axis,) if isinstance(axis, (int, np.integer)) else axis)]
+        axis = tuple(i for i, n in enumerate(a.shape) if n == 1)
+    axes = normalize_axis_tuple(axis, a.ndim)
     if any(a.shape[i] != 1 for i in axes):
         raise ValueError("cannot select an axis to squeeze out which has size not equal to one")
     return a[tuple(0 if i in axes else slice(None) for i in range(a.ndim))]
@@ -140,8 +131,7 @@ def transpose(a: ManifestArray, axes: Sequence[int] | None = None) -> ManifestAr
 @implements(np.moveaxis)
 def moveaxis(a: ManifestArray, source: int | Sequence[int], destination: int | Sequence[int]) -> ManifestArray:
     """Move axes to new positions; the other axes keep their order."""
-    from_ = [_axis(i, a.ndim) for i in np.atleast_1d(source).tolist()]
-    to = [_axis(i, a.ndim) for i in np.atleast_1d(destination).tolist()]
+    from_, to = normalize_axis_tuple(source, a.ndim), normalize_axis_tuple(destination, a.ndim)
     order = [i for i in range(a.ndim) if i not in from_]
     for target, axis in sorted(zip(to, from_, strict=True)):
         order.insert(target, axis)
@@ -163,8 +153,7 @@ def full_like(
     fill = stored_fill(a, fill_value, kind)
     axes = a.grid.axes
     if shape is not None:
-        wanted = (shape,) if isinstance(shape, (int, np.integer)) else shape
-        axes = tuple(ChunkAxis.regular(int(n), max(int(n), 1)) for n in wanted)
+        axes = _one_chunk((shape,) if isinstance(shape, (int, np.integer)) else shape)
     chunks = holes(axes, fill)
     cf = a.cf if kind == a.dtype and is_packed(a) and is_missing(fill_value) else {}
     return replace(a, manifest=chunks.manifest, grid=chunks.grid, dtype=kind, dimension_names=None, cf=cf)
@@ -198,7 +187,7 @@ def ndim(a: ManifestArray) -> int:
 @implements(np.flip)
 def flip(m: ManifestArray, axis: int | Sequence[int] | None = None) -> ManifestArray:
     """Reverse the order of elements along axes; along all axes if ``axis`` is ``None``."""
-    axes = range(m.ndim) if axis is None else [_axis(i, m.ndim) for i in np.atleast_1d(axis).tolist()]
+    axes = range(m.ndim) if axis is None else normalize_axis_tuple(axis, m.ndim)
     return m[tuple(slice(None, None, -1) if i in axes else slice(None) for i in range(m.ndim))]
 
 
@@ -208,7 +197,7 @@ def roll(a: ManifestArray, shift: int | Sequence[int], axis: int | Sequence[int]
     if axis is None:
         raise CombineError(f"rolling virtual variable '{a.name}' with axis=None would flatten it; name an axis")
     for by, axis_ in np.broadcast(shift, axis):
-        at = _axis(int(axis_), a.ndim)
+        at = normalize_axis_index(int(axis_), a.ndim)
         n = a.shape[at]
         cut = n - int(by) % n if n else 0
         if 0 < cut < n:
@@ -226,14 +215,14 @@ def take(
         raise CombineError(f"taking from virtual variable '{a.name}' with axis=None would flatten it; name an axis")
     if out is not None or mode != "raise":
         raise CombineError("np.take of a virtual array takes neither 'out' nor 'mode'")
-    return a[(*(slice(None),) * _axis(axis, a.ndim), np.asarray(indices))]
+    return a[(*(slice(None),) * normalize_axis_index(axis, a.ndim), np.asarray(indices))]
 
 
 @implements(np.swapaxes)
 def swapaxes(a: ManifestArray, axis1: int, axis2: int) -> ManifestArray:
     """Exchange two axes."""
     order = list(range(a.ndim))
-    one, two = _axis(axis1, a.ndim), _axis(axis2, a.ndim)
+    one, two = normalize_axis_index(axis1, a.ndim), normalize_axis_index(axis2, a.ndim)
     order[one], order[two] = two, one
     return a.transpose(order)
 
@@ -265,7 +254,7 @@ def _with_shape(value: Any, array: ManifestArray, dtype: np.dtype[Any], shape: t
     if isinstance(value, ManifestArray):
         value = value.astype(dtype)
         return value if value.shape == shape else broadcast_to(value, shape)
-    axes = array.grid.axes if array.shape == shape else tuple(ChunkAxis.regular(n, max(n, 1)) for n in shape)
+    axes = array.grid.axes if array.shape == shape else _one_chunk(shape)
     fill = stored_fill(array, value, dtype)
     return array.astype(dtype).with_chunks(holes(axes, fill))
 
@@ -303,7 +292,7 @@ def _pairs(values: Any, ndim: int) -> list[Any]:
     if isinstance(values, dict):
         found: list[Any] = [(0, 0)] * ndim
         for axis, value in values.items():
-            found[_axis(int(axis), ndim)] = value
+            found[normalize_axis_index(int(axis), ndim)] = value
         values = [np.broadcast_to(x, (2,)) for x in found]
     pairs = np.empty((ndim, 2), object)
     pairs[...] = np.asarray(values, object) if ndim else 0
@@ -326,9 +315,12 @@ def reshape(a: ManifestArray, /, shape: Any = None, order: str = "C", **unsuppor
     if tuple(wanted) == a.shape:
         return a
     if not a.size:
-        axes = tuple(ChunkAxis.regular(n, max(n, 1)) for n in wanted)
-        return a.with_chunks(holes(axes, a.manifest.tables.fill))
+        return a.with_chunks(holes(_one_chunk(wanted), a.manifest.tables.fill))
     return a.with_chunks(collapse(reshape_chunks(a.as_chunks(), wanted)))
+
+
+def _one_chunk(shape: Iterable[Any]) -> tuple[ChunkAxis, ...]:
+    return tuple(ChunkAxis.regular(int(n), max(int(n), 1)) for n in shape)
 
 
 def _have_values(operands: Sequence[Any]) -> bool:
@@ -343,7 +335,6 @@ def _virtual(arrays: Sequence[Any], what: str, unsupported: dict[str, Any]) -> l
     like = next(x for x in parts if isinstance(x, ManifestArray))
     for number, part in enumerate(parts):
         if not isinstance(part, ManifestArray):
-            axes = tuple(ChunkAxis.regular(n, max(n, 1)) for n in part.shape)
             dtype = part.dtype.newbyteorder("=")
-            parts[number] = replace(like.with_chunks(holes(axes, Fill.zero(dtype))), dtype=dtype)
+            parts[number] = replace(like.with_chunks(holes(_one_chunk(part.shape), Fill.zero(dtype))), dtype=dtype)
     return parts

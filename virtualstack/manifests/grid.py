@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 
 from virtualstack.errors import ManifestError
 
-__all__ = ["MAX_AXIS_LENGTH", "ChunkAxis", "ChunkGrid", "cell_of_key", "parse_cell", "union"]
+__all__ = ["MAX_AXIS_LENGTH", "ChunkAxis", "ChunkGrid", "as_range", "cell_of_key", "parse_cell", "union"]
 
 MAX_AXIS_LENGTH = (1 << 63) - 1
 """Largest number of elements along an axis: the largest index that numpy can count."""
@@ -285,6 +285,20 @@ class ChunkGrid:
 
     def __repr__(self) -> str:
         return f"ChunkGrid({' x '.join(map(repr, self.axes)) or 'scalar'})"
+
+
+def as_range(index: NDArray[np.int64], /) -> range | None:
+    """Return indexes as a range, or ``None`` if they are not equally spaced, or all the same.
+
+    >>> as_range(np.array([5, 3, 1])), as_range(np.array([1, 2, 4]))
+    (range(5, 0, -2), None)
+    """
+    if not index.size:
+        return range(0)
+    step = int(index[1] - index[0]) if index.size > 1 else 1
+    if step == 0 or not bool((np.diff(index) == step).all()):
+        return None
+    return range(int(index[0]), int(index[-1]) + (1 if step > 0 else -1), step)
 
 
 def _too_long(length: int) -> ManifestError:

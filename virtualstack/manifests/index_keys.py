@@ -17,9 +17,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from virtualstack.errors import ChunkAlignmentError
-from virtualstack.manifests.cells import MAX_READ_CELLS, check_count
+from virtualstack.manifests.cells import MAX_READ_CELLS, begins_run, check_count
 from virtualstack.manifests.chunk_manifest import ChunkManifest
-from virtualstack.manifests.grid import ChunkAxis, ChunkGrid
+from virtualstack.manifests.grid import ChunkAxis, ChunkGrid, as_range
 from virtualstack.manifests.indexing import (
     Chunks,
     begin_at,
@@ -47,9 +47,10 @@ def take_axis(chunks: Chunks, axis: int, index: NDArray[np.int64], /) -> Chunks:
     if at least three elements in a row have it. If there are more than 256 such steps, those that save most cells are
     kept.
     """
-    found = _as_slice(index)
-    if found is not None:
-        return slice_axis(chunks, axis, found)
+    picked = as_range(index)
+    if picked is not None:
+        stop = picked.stop if picked.stop >= 0 else None
+        return slice_axis(chunks, axis, slice(picked.start, stop, picked.step))
     old = chunks.grid.axes[axis]
     cell = old.find(index)
     steps, is_cut = np.diff(index), cell[1:] != cell[:-1]
@@ -59,17 +60,6 @@ def take_axis(chunks: Chunks, axis: int, index: NDArray[np.int64], /) -> Chunks:
     cell = cell[begin]
     first = index[begin] - old.starts(cell)
     return select(chunks, axis, cell, first, lengths, step)
-
-
-def _as_slice(index: NDArray[np.int64]) -> slice | None:
-    """Return indexes as a slice, or ``None`` if no slice selects them."""
-    if not index.size:
-        return slice(0)
-    step = int(index[1] - index[0]) if index.size > 1 else 1
-    if step == 0 or not bool((np.diff(index) == step).all()):
-        return None
-    stop = int(index[-1]) + (1 if step > 0 else -1)
-    return slice(int(index[0]), None if stop < 0 else stop, step)
 
 
 def _is_kept(steps: NDArray[np.int64], is_cut: NDArray[np.bool_]) -> NDArray[np.bool_]:
@@ -91,9 +81,7 @@ def _is_kept(steps: NDArray[np.int64], is_cut: NDArray[np.bool_]) -> NDArray[np.
 
 def _series(steps: NDArray[np.int64], is_cut: NDArray[np.bool_]) -> NDArray[np.intp]:
     """Return the beginnings of series of equal steps in one cell; a step from cell to cell is a separate series."""
-    is_new = np.ones(steps.size, np.bool_)
-    is_new[1:] = (steps[1:] != steps[:-1]) | is_cut[1:] | is_cut[:-1]
-    return np.flatnonzero(is_new)
+    return np.flatnonzero(begins_run(steps.size, steps, is_cut) | is_cut)
 
 
 def _runs(steps: NDArray[np.int64], is_cut: NDArray[np.bool_]) -> NDArray[np.int64]:

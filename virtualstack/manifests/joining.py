@@ -14,7 +14,7 @@ from numpy.typing import NDArray
 from virtualstack.codecs.equivalence import tells_values
 from virtualstack.errors import CombineError
 from virtualstack.location import Location
-from virtualstack.manifests.cells import CellNumbers, ManifestSummary, along
+from virtualstack.manifests.cells import CellNumbers, ManifestSummary, along, begins_run
 from virtualstack.manifests.chunk_manifest import ENTRY, FIRST, INLINE, ChunkManifest
 from virtualstack.manifests.encoding import Fill
 from virtualstack.manifests.grid import ChunkAxis, ChunkGrid, union
@@ -93,7 +93,7 @@ class JoinedManifest(UnreadManifest):
             return self.pick(tuple(np.broadcast_to(x, (1, *shape)).reshape(-1) for x in cells)).reshape(shape)
         part = np.searchsorted(self._ends, cells[self.axis].reshape(-1), "right")
         order = np.argsort(part, kind="stable")
-        begin = np.flatnonzero(np.append(True, np.diff(part[order]) > 0))
+        begin = np.flatnonzero(begins_run(part.size, part[order]))
         wanted = [self._of_part(int(part[at[0]]), cells, at, along) for at in np.split(order, begin[1:])]
         found = map_in_threads(lambda x: x[0].pick(x[1]), wanted)
         joined = found[0]

@@ -12,6 +12,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from virtualstack.errors import CombineError
+from virtualstack.manifests.cells import outer
 from virtualstack.manifests.chunk_manifest import ENTRY, ChunkManifest
 from virtualstack.manifests.encoding import Fill
 from virtualstack.manifests.grid import ChunkAxis, ChunkGrid, union
@@ -157,7 +158,7 @@ def place_tiles(shape: Sequence[int], tiles: Sequence[Tile], fill: Fill, /) -> M
     starts = np.zeros(grid.shape, np.int64) if any(x.starts is not None for x in manifests) else None
     covered = np.zeros(grid.shape, np.bool_)
     for manifest, tile in zip(manifests, tiles, strict=True):
-        place = _outer([axis.cells(runs) for axis, runs in zip(axes, tile.runs, strict=True)])
+        place = outer([axis.cells(runs) for axis, runs in zip(axes, tile.runs, strict=True)])
         entries[place] = manifest.entries
         covered[place] = True
         if starts is not None:
@@ -269,13 +270,6 @@ def _ranges(first: NDArray[np.intp], count: NDArray[np.intp]) -> NDArray[np.intp
     ends = np.cumsum(count)
     numbers: NDArray[np.intp] = np.arange(count.sum()) + np.repeat(first - (ends - count), count)
     return numbers
-
-
-def _outer(cells: list[slice | NDArray[np.intp]]) -> Any:
-    """Return cells along each axis as a key that numpy reads as an outer product."""
-    if all(isinstance(item, slice) for item in cells):
-        return tuple(cells)
-    return np.ix_(*(np.arange(x.start, x.stop) if isinstance(x, slice) else x for x in cells))
 
 
 def _n_elements(covered: NDArray[np.bool_], grid: ChunkGrid) -> int:

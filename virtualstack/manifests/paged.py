@@ -18,7 +18,7 @@ from numpy.typing import NDArray
 from virtualstack.cache import ByteCache
 from virtualstack.errors import ManifestError
 from virtualstack.location import is_remote
-from virtualstack.manifests.cells import CellNumbers, ManifestSummary
+from virtualstack.manifests.cells import CellNumbers, ManifestSummary, begins_run
 from virtualstack.manifests.chunk_manifest import ChunkManifest
 from virtualstack.manifests.grid import MAX_AXIS_LENGTH
 from virtualstack.manifests.manifest import Tables, UnreadManifest
@@ -135,7 +135,7 @@ class PagedManifest(UnreadManifest):
         order = None if (page[1:] >= page[:-1]).all() else np.argsort(page, kind="stable")
         if order is not None:
             flat, page = flat[order], page[order]
-        begin = np.flatnonzero(np.append(True, page[1:] != page[:-1]))
+        begin = np.flatnonzero(begins_run(page.size, page))
         pages = page[begin].tolist()
         if len(pages) > _MAX_PAGES:
             raise ManifestError(

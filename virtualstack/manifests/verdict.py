@@ -45,7 +45,9 @@ class Verdict(NDArrayOperatorsMixin):
             return np.asarray(self) | np.asarray(other)
         if True in (self.value, other.value):
             return Verdict.known(True, self.shape)
-        return other if self.value is False else self if other.value is False else self._with(np.bitwise_or, other)
+        if self.value is False:
+            return other
+        return self if other.value is False else Verdict(None, self.shape, lambda: self.read() | other.read())
 
     def __and__(self, other: object) -> Any:
         return ~(~self | ~other) if isinstance(other, Verdict) else np.asarray(self) & np.asarray(other)
@@ -54,9 +56,6 @@ class Verdict(NDArrayOperatorsMixin):
         return Verdict(None if self.value is None else not self.value, self.shape, lambda: ~self.read())
 
     __ror__, __rand__ = __or__, __and__
-
-    def _with(self, ufunc: np.ufunc, other: Verdict) -> Verdict:
-        return Verdict(None, self.shape, lambda: ufunc(self.read(), other.read()))
 
     def __getitem__(self, key: Any, /) -> Any:
         return np.asarray(self)[key]

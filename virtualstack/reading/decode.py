@@ -14,6 +14,7 @@ from numpy.typing import NDArray
 
 from virtualstack.codecs.pipeline import CodecError, Elementwise
 from virtualstack.errors import ChunkDecodeError, StorageError
+from virtualstack.manifests.cells import outer
 from virtualstack.reading.fetch import StoredBytes, named
 from virtualstack.reading.plan import DAMAGED, Decoding, Plan, strided, undecodable
 from virtualstack.reading.selection import Selection
@@ -121,7 +122,7 @@ def fill_holes(plan: Plan, out: NDArray[Any], /) -> None:
         rows, position = rows[other], tuple(at[other] for at in position)
     places = [[plan.selection.axes[axis].target(i) for i in position[axis]] for axis in plan.selection.places]
     for i, row in enumerate(rows.tolist()):
-        out[_outer(tuple(place[i] for place in places))] = fills[row].value
+        out[outer([place[i] for place in places])] = fills[row].value
 
 
 class DecodeBatch:
@@ -204,7 +205,7 @@ class DecodeBatch:
             if self._plan.selection.joint:
                 view = _points(view, self._plan.selection, sources)
             elif any(source is not None for source in sources):
-                view = view[_outer(tuple(slice(0, n) if x is None else x for x, n in zip(sources, shape, strict=True)))]
+                view = view[outer([slice(0, n) if x is None else x for x, n in zip(sources, shape, strict=True)])]
             self._out[self._target(part)] = unpack(view)
 
     def _target(self, part: int) -> tuple[Any, ...]:
@@ -214,7 +215,7 @@ class DecodeBatch:
                 key.append(self._plan.selection.axes[i].target(self._position[i][part]))
             else:
                 key.append(slice(goal[part], goal[part] + self._count[i][part]))
-        return _outer(tuple(key))
+        return outer(key)
 
     def _target_of_all_bytes(self, chunk: int, decoding: Decoding) -> memoryview | None:
         """Return the bytes of the result that equal the stored bytes of a chunk; ``None`` if there are none."""
@@ -282,16 +283,3 @@ def _points(view: NDArray[Any], selection: Selection, sources: Sequence[NDArray[
     single = np.zeros(1, np.int64)
     indexes = [single if (source := sources[axis]) is None else source for axis in joint]
     return view.transpose(*joint, *others)[tuple(indexes)]
-
-
-def _outer(key: tuple[slice | NDArray[np.int64], ...]) -> tuple[Any, ...]:
-    """Write slices and index arrays as a key that numpy reads as an outer product."""
-    arrays = [i for i, item in enumerate(key) if not isinstance(item, slice)]
-    if len(arrays) < 2:
-        return key
-    # slices between arrays would move axes, so all become arrays
-    return np.ix_(*(_whole(item) for item in key))
-
-
-def _whole(item: slice | NDArray[np.int64]) -> NDArray[np.int64]:
-    return item if not isinstance(item, slice) else np.arange(item.start, item.stop)

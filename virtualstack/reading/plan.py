@@ -17,6 +17,8 @@ from virtualstack.codecs.shards import with_fill
 from virtualstack.errors import ChunkDecodeError, ManifestError, Remedy, StorageError
 from virtualstack.location import Location
 from virtualstack.manifests import ABSENT, FIRST, INLINE, ChunkEncoding, ChunkManifest, Fill, ManifestArray
+from virtualstack.manifests.cells import begins_run
+from virtualstack.manifests.grid import as_range
 from virtualstack.printable import counted
 from virtualstack.reading.selection import Selection
 from virtualstack.storage import Bytes
@@ -324,10 +326,8 @@ def _entries(array: ManifestArray, selection: Selection) -> ChunkManifest:
 
 def _run(cells: NDArray[np.intp]) -> slice | None:
     """Return cells as a slice if they are consecutive, else ``None``."""
-    if not cells.size:
-        return slice(0, 0)
-    first, last = int(cells[0]), int(cells[-1])
-    return slice(first, last + 1) if last - first == cells.size - 1 and bool((np.diff(cells) == 1).all()) else None
+    found = as_range(cells)
+    return None if found is None or found.step != 1 else slice(found.start, found.stop)
 
 
 def _parts(
@@ -401,10 +401,7 @@ def _chunks(
 ) -> tuple[StoredChunks, ChunkPart]:
     """Group parts, sorted by place in storage, by stored chunk; of raw chunks only the selected range is fetched."""
     n = entries.size
-    is_new = np.zeros(n, np.bool_)
-    is_new[:1] = True
-    for values in (entries["location"], entries["offset"], entries["length"], ids, piece):
-        is_new[1:] |= values[1:] != values[:-1]
+    is_new = begins_run(n, entries["location"], entries["offset"], entries["length"], ids, piece)
     first = np.flatnonzero(is_new)
     location, offset, length, rows = (
         entries["location"][first],

@@ -11,6 +11,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from virtualstack.manifests import ChunkAxis, ChunkGrid
+from virtualstack.manifests.cells import begins_run
+from virtualstack.manifests.grid import as_range
 
 __all__ = ["AxisKey", "OuterKey", "Segments", "Selection", "expand", "select", "select_points"]
 
@@ -146,12 +148,7 @@ def select_points(grid: ChunkGrid, items: Sequence[slice | NDArray[np.integer[An
     index = {i: _index_array(items[i], i, grid.axes[i].length) for i in joint}
     cells = {i: grid.axes[i].find(index[i]) for i in joint}
     order = np.lexsort([cells[i] for i in reversed(joint)])
-    is_new = np.zeros(order.size, np.bool_)
-    is_new[:1] = True
-    for of_points in cells.values():
-        at = of_points[order]
-        is_new[1:] |= at[1:] != at[:-1]
-    begins = np.flatnonzero(is_new)
+    begins = np.flatnonzero(begins_run(order.size, *(of_points[order] for of_points in cells.values())))
     axes = []
     for i, (axis, item) in enumerate(zip(grid.axes, items, strict=True)):
         if isinstance(item, slice):
@@ -230,17 +227,13 @@ def _ones(n: int) -> NDArray[np.int64]:
 
 def _of_array(axis: ChunkAxis, index: NDArray[np.int64]) -> Segments:
     """Group the elements of an index array by cell."""
-    steps = np.diff(index)
-    if index.size and (steps == (steps[0] if steps.size else 1)).all():
-        step = int(steps[0]) if steps.size else 1
-        if step:
-            return _of_range(axis, range(int(index[0]), int(index[-1]) + (1 if step > 0 else -1), step))
-    if not index.size:
-        return _of_range(axis, range(0))
+    picked = as_range(index)
+    if picked is not None:
+        return _of_range(axis, picked)
     cell = axis.find(index)
     order = np.argsort(cell, kind="stable")
     ordered = cell[order]
-    begins = np.flatnonzero(np.append(True, ordered[1:] != ordered[:-1]))
+    begins = np.flatnonzero(begins_run(ordered.size, ordered))
     return _of_groups(axis, index[order], ordered, begins, order)
 
 
