@@ -13,7 +13,7 @@ from numpy.typing import NDArray
 from virtualstack.cache import ByteCache, each
 from virtualstack.child.pool import ChildDiedError
 from virtualstack.codecs.grib.library import import_cfgrib
-from virtualstack.errors import MalformedFileError
+from virtualstack.errors import Code, MalformedFileError, Remedy, UnsupportedFeatureError
 from virtualstack.formats.grib.grids import Coordinate, Grid, GridError, read_grid
 from virtualstack.formats.grib.keys import TRIPLET, UNDEFINED, cfgrib_field
 from virtualstack.formats.grib.records import FieldTable
@@ -23,7 +23,7 @@ from virtualstack.manifests.cells import distinct_rows
 __all__ = [
     "CubeAxis",
     "GribVariable",
-    "Mixture",
+    "GroupLayout",
     "listed",
     "make_coordinates",
     "make_variables",
@@ -34,21 +34,25 @@ __all__ = [
 _UNKNOWN = "unknown"
 _GRID = ("md5GridSection", "gridType", "numberOfPoints")
 _MAX_CACHED_NAMES = 1 << 14
+_TREES = (
+    Remedy("open all groups with", "open_virtual_datatree"),
+    Remedy("open one group with", group=...),
+    Remedy("choose fields with", reader=Code("vs.readers.GRIB(filter_by_keys=...)")),
+)
 _SAID: ByteCache[dict[str, Any]] = ByteCache(_MAX_CACHED_NAMES, each)
 
 
-@dataclass(frozen=True, slots=True, eq=False)
-class Mixture:
-    """Fields that form no variable, because they differ in a key that has one value for a whole variable."""
+@dataclass(frozen=True, slots=True, kw_only=True)
+class GroupLayout:
+    """Options for how fields become variables; most are options of :class:`~virtualstack.formats.grib.reader.GRIB`."""
 
-    name: str
-    rows: NDArray[np.int64]
-    key: str
-    values: Sequence[Any]
-
-    def __str__(self) -> str:
-        """Describe the difference between the fields."""
-        return f"its fields have several values of '{self.key}': {listed(self.values)}"
+    time_dims: tuple[str, ...]
+    squeeze: bool
+    by_kind: bool = False
+    extra_dims: tuple[str, ...] = ()
+    read_keys: tuple[str, ...] = ()
+    dropped: frozenset[str] = frozenset()
+    inline_limit: int = 1 << 20
 
 
 def listed(values: Sequence[Any], /) -> str:
@@ -122,21 +126,21 @@ class GribVariable:
         return cells.reshape(self.shape), self.rows[others]
 
 
-def make_variables(
-    table: FieldTable,
-    rows: NDArray[np.int64],
-    /,
-    *,
-    time_dims: tuple[str, ...],
-    extra_dims: tuple[str, ...],
-    read_keys: tuple[str, ...],
-) -> Iterator[GribVariable | Mixture]:
+def make_variables(table: FieldTable, rows: NDArray[np.int64], layout: GroupLayout, /) -> Iterator[GribVariable]:
     """Yield a variable for each parameter of some fields."""
     for name, part in _named(table, rows):
         try:
-            yield _variable(table, part, name, time_dims, extra_dims, read_keys)
+            yield _variable(table, part, name, layout)
         except _Mixed as error:
-            yield Mixture(name, part, error.key, error.values)
+            choice = "" if error.key == _GRID[0] else f", such as {{{error.key!r}: {error.values[0]!r}}}"
+            raise UnsupportedFeatureError(
+                f"{table.files}: '{name}' is not one variable: its fields have several values of '{error.key}': "
+                f"{listed(error.values)}{choice}",
+                *_TREES,
+                url=table.url,
+                variable=name,
+                feature=error.key,
+            ) from None
 
 
 def with_common_axes(variables: Sequence[GribVariable], names: Collection[str] | None = None, /) -> list[GribVariable]:
@@ -215,14 +219,12 @@ def _variable(
     table: FieldTable,
     rows: NDArray[np.int64],
     name: str,
-    time_dims: tuple[str, ...],
-    extra_dims: tuple[str, ...],
-    read_keys: tuple[str, ...],
+    layout: GroupLayout,
 ) -> GribVariable:
     cfgrib = import_cfgrib("dataset")
     attributes: dict[str, Any] = {}
     for key in cfgrib.DATA_ATTRIBUTES_KEYS:
-        if key in extra_dims:
+        if key in layout.extra_dims:
             continue
         values = table.column(key).distinct(rows)
         if len(values) > 1:
@@ -230,13 +232,14 @@ def _variable(
         if values[0] not in (UNDEFINED, _UNKNOWN):
             attributes[f"GRIB_{key}"] = values[0]
     said = _said(table, rows)
-    if read_keys:
-        said = said | cfgrib.read_data_var_attrs(_first(table, rows), list(read_keys))
+    if layout.read_keys:
+        said = said | cfgrib.read_data_var_attrs(_first(table, rows), list(layout.read_keys))
     attributes |= {key: said[key] for key in sorted(said)}
-    dims = cfgrib.encode_cf_first(attributes, ("parameter", "time", "geography", "vertical"), time_dims)
+    dims = cfgrib.encode_cf_first(attributes, ("parameter", "time", "geography", "vertical"), layout.time_dims)
     grid = _grid(table, rows)
-    axes = tuple(axis for dim in (*extra_dims, *dims) if (axis := _axis(table, rows, dim, attributes)) is not None)
-    return GribVariable(name, attributes, rows, table.ranks[rows], axes, grid)
+    axes = [_axis(table, rows, dim, attributes) for dim in (*layout.extra_dims, *dims)]
+    there = tuple(axis for axis in axes if axis is not None)
+    return GribVariable(name, attributes, rows, table.ranks[rows], there, grid)
 
 
 def _grid(table: FieldTable, rows: NDArray[np.int64]) -> Grid:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -17,7 +17,7 @@ from virtualstack.codecs.grib.library import import_cfgrib
 from virtualstack.errors import Code, Remedy, UnsupportedFeatureError, advised
 from virtualstack.formats.grib.cube import (
     GribVariable,
-    Mixture,
+    GroupLayout,
     listed,
     make_coordinates,
     make_variables,
@@ -52,7 +52,6 @@ __all__ = [
     "coordinate_array",
     "dataset_group",
     "group_variables",
-    "mixed",
     "tree_group",
     "variable_array",
 ]
@@ -174,29 +173,9 @@ _MAX_CELLS = 1 << 26
 
 _MAX_CELLS_PER_FIELD, _SMALL_CUBE_CELLS = 32, 4096
 _TREE = "open all groups with open_virtual_datatree, open one group with group=, or choose fields"
-_TREES = (
-    Remedy("open all groups with", "open_virtual_datatree"),
-    Remedy("open one group with", group=...),
-    Remedy("choose fields with", reader=Code("vs.readers.GRIB(filter_by_keys=...)")),
-)
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class GroupLayout:
-    """Options for how fields become variables; most are options of :class:`~virtualstack.formats.grib.reader.GRIB`."""
-
-    time_dims: tuple[str, ...]
-    squeeze: bool
-    by_kind: bool = False
-    extra_dims: tuple[str, ...] = ()
-    read_keys: tuple[str, ...] = ()
-    dropped: frozenset[str] = frozenset()
-    inline_limit: int = 1 << 20
-
-
-def dataset_group(
-    table: FieldTable, rows: NDArray[np.int64], layout: GroupLayout, /, *, url: str | None
-) -> ManifestGroup:
+def dataset_group(table: FieldTable, rows: NDArray[np.int64], layout: GroupLayout, /) -> ManifestGroup:
     """Make one group of fields, as cfgrib makes a dataset.
 
     A variable is refused if its coordinates contradict the coordinates of an earlier variable. Times and steps of
@@ -204,22 +183,15 @@ def dataset_group(
     if their grid cannot be read.
     """
     whole, (rows, unknown) = rows, with_grids(table, rows)
-    variables = []
-    for found in make_variables(
-        table, rows, time_dims=layout.time_dims, extra_dims=layout.extra_dims, read_keys=layout.read_keys
-    ):
-        if isinstance(found, Mixture):
-            raise mixed(found, url)
-        if found.name not in layout.dropped:
-            variables.append(found)
-    _check_places(table, variables, url)
-    variables = with_common_axes(variables, (*layout.extra_dims, *(() if url else layout.time_dims)))
-    node = group_variables(table, variables, layout, url=url)
+    variables = [x for x in make_variables(table, rows, layout) if x.name not in layout.dropped]
+    _check_places(table, variables)
+    variables = with_common_axes(variables, (*layout.extra_dims, *(() if table.url else layout.time_dims)))
+    node = group_variables(table, variables, layout)
     refusals = (*(x for x in unknown if x.path[1:] not in layout.dropped), *node.refusals)
-    return replace(node, attributes=common_attributes(table, whole), refusals=refusals, url=url)
+    return replace(node, attributes=common_attributes(table, whole), refusals=refusals, url=table.url)
 
 
-def _check_places(table: FieldTable, variables: Sequence[GribVariable], url: str | None) -> None:
+def _check_places(table: FieldTable, variables: Sequence[GribVariable]) -> None:
     """Check that no field would be left out because another field has the same coordinates."""
     values = Values(table)
     sets = {variable.name: sharing_a_place(table, variable, with_times=False) for variable in variables}
@@ -238,28 +210,12 @@ def _check_places(table: FieldTable, variables: Sequence[GribVariable], url: str
     chosen = {key: values(rows[0], key) for key in told}
     remedies.append(Remedy("choose fields, with", reader=Code(f"vs.readers.GRIB(filter_by_keys={chosen!r})")))
     raise UnsupportedFeatureError(
-        f"{_file(url)}: fields of '{name}' have the same coordinates and differ in {' and '.join(words)}",
+        f"{table.files}: fields of '{name}' have the same coordinates and differ in {' and '.join(words)}",
         *remedies,
-        url=url,
+        url=table.url,
         variable=name,
         feature=told[0],
     )
-
-
-def mixed(mixture: Mixture, url: str | None) -> UnsupportedFeatureError:
-    """Return the error for fields that form no variable."""
-    choice = "" if mixture.key == "md5GridSection" else f", such as {{{mixture.key!r}: {mixture.values[0]!r}}}"
-    return UnsupportedFeatureError(
-        f"{_file(url)}: '{mixture.name}' is not one variable: {mixture}{choice}",
-        *_TREES,
-        url=url,
-        variable=mixture.name,
-        feature=mixture.key,
-    )
-
-
-def _file(url: str | None) -> str:
-    return "these files" if url is None else f"'{url}'"
 
 
 def common_attributes(table: FieldTable, rows: NDArray[np.int64]) -> dict[str, Any]:
@@ -275,16 +231,14 @@ def common_attributes(table: FieldTable, rows: NDArray[np.int64]) -> dict[str, A
     return found
 
 
-def group_variables(
-    table: FieldTable, variables: Sequence[GribVariable], layout: GroupLayout, /, *, url: str | None
-) -> ManifestGroup:
+def group_variables(table: FieldTable, variables: Sequence[GribVariable], layout: GroupLayout, /) -> ManifestGroup:
     """Make a group of variables that share their coordinates; variables with other coordinates are refused."""
     coordinates: dict[str, Coordinate] = {}
     arrays: dict[str, ManifestArray] = {}
     refusals: list[Refusal] = []
     made: dict[str, ManifestArray] = {}
     grids: dict[tuple[str, ...], Grid] = {}
-    for variable in variables:
+    for variable in [x for x in variables if x.name not in layout.dropped]:
         path = f"/{variable.name}"
         own = make_coordinates(variable, squeeze=layout.squeeze)
         grid = grids.setdefault(variable.grid.dims, variable.grid)
@@ -297,7 +251,7 @@ def group_variables(
         if grid.obstacle is not None:
             reason = f"its values have no latitude and longitude: {grid.obstacle}"
             refusals.append(Refusal(path=path, reason=reason, kind="noted"))
-        _warn_if_sparse(variable, url)
+        _warn_if_sparse(table, variable)
         for name in own.keys() - coordinates.keys() - layout.dropped:
             made[name] = coordinate_array(table, variable, name, own[name], inline_limit=layout.inline_limit)
         coordinates |= own
@@ -316,7 +270,7 @@ def group_variables(
         coordinates=frozenset(made),
         loaded=frozenset(name for name, array in made.items() if array.in_memory().inline),
         refusals=tuple(refusals),
-        url=url,
+        url=table.url,
     )
 
 
@@ -353,13 +307,14 @@ def _axes(variable: GribVariable) -> str:
     return " x ".join(f"{len(axis.values)} {axis.name}" for axis in variable.axes if len(axis.values) > 1)
 
 
-def _warn_if_sparse(variable: GribVariable, url: str | None) -> None:
+def _warn_if_sparse(table: FieldTable, variable: GribVariable) -> None:
     n_cells, n_fields = math.prod(variable.shape), len(variable.rows)
     if n_cells > _SMALL_CUBE_CELLS and n_cells > _MAX_CELLS_PER_FIELD * n_fields:
         other = Code("vs.readers.GRIB(time_dims=('valid_time',))")
         warn(
             advised(
-                f"{_file(url)}: the {n_fields} fields of '{variable.name}' lie in {n_cells} cells of {_axes(variable)}",
+                f"{table.files}: the {n_fields} fields of '{variable.name}' lie in {n_cells} cells of "
+                f"{_axes(variable)}",
                 Remedy("other dimensions may leave fewer cells without a field, such as with", reader=other),
             )
         )
@@ -370,7 +325,7 @@ _OPTIONAL = "number", "directionNumber", "frequencyNumber"
 _N_DIGITS = 6  # digits of the digest of a grid in names
 
 
-def tree_group(table: FieldTable, rows: NDArray[np.int64], layout: GroupLayout, /, *, url: str | None) -> ManifestGroup:
+def tree_group(table: FieldTable, rows: NDArray[np.int64], layout: GroupLayout, /) -> ManifestGroup:
     """Make a group for each type of level, and in it a group for each type of step.
 
     Percentiles, probabilities and derived forecasts are in separate groups below. Variables of a group share their
@@ -387,10 +342,10 @@ def tree_group(table: FieldTable, rows: NDArray[np.int64], layout: GroupLayout, 
     for level, of_level in _parted(table, rows, "typeOfLevel"):
         steps = {}
         for step, of_step in _parted(table, of_level, "stepType"):
-            steps[step] = _qualified(table, of_step, layout, url=url)
-        levels[level] = ManifestGroup(groups=steps, url=url)
+            steps[step] = _qualified(table, of_step, layout)
+        levels[level] = ManifestGroup(groups=steps, url=table.url)
     refusals = tuple(x for x in unknown if x.path[1:] not in layout.dropped)
-    return ManifestGroup(groups=levels, attributes=common_attributes(table, whole), refusals=refusals, url=url)
+    return ManifestGroup(groups=levels, attributes=common_attributes(table, whole), refusals=refusals, url=table.url)
 
 
 def _parted(table: FieldTable, rows: NDArray[np.int64], key: str) -> Iterator[tuple[str, NDArray[np.int64]]]:
@@ -399,13 +354,13 @@ def _parted(table: FieldTable, rows: NDArray[np.int64], key: str) -> Iterator[tu
         yield str(value), rows[column.codes[rows] == column.values.index(value)]
 
 
-def _qualified(table: FieldTable, rows: NDArray[np.int64], layout: GroupLayout, /, *, url: str | None) -> ManifestGroup:
+def _qualified(table: FieldTable, rows: NDArray[np.int64], layout: GroupLayout, /) -> ManifestGroup:
     parts = dict(_parted(table, rows, QUALIFIER))
     plain = parts.pop("", None)
-    node = ManifestGroup(url=url) if plain is None else _of_kinds(table, plain, layout, url=url)
-    below = {name: _of_kinds(table, part, layout, url=url) for name, part in parts.items()}
+    node = ManifestGroup(url=table.url) if plain is None else _of_kinds(table, plain, layout)
+    below = {name: _of_kinds(table, part, layout) for name, part in parts.items()}
     if plain is not None and not all(_is_aligned(node, part) for part in below.values()):
-        node = _of_kinds(table, plain, replace(layout, by_kind=True), url=url)
+        node = _of_kinds(table, plain, replace(layout, by_kind=True))
     return replace(node, groups={**node.groups, **below})
 
 
@@ -423,12 +378,12 @@ def _labels(node: ManifestGroup) -> dict[str, tuple[int, bytes]]:
     return found | {dim: (array.shape[0], array.in_memory().inline) for dim, array in labels.items()}
 
 
-def _of_kinds(table: FieldTable, rows: NDArray[np.int64], layout: GroupLayout, /, *, url: str | None) -> ManifestGroup:
+def _of_kinds(table: FieldTable, rows: NDArray[np.int64], layout: GroupLayout, /) -> ManifestGroup:
     kinds = _kinds(table, rows, layout)
-    nodes = {name: _without_doubles(table, part, layout, url=url) for name, part in kinds.items()}
+    nodes = {name: _without_doubles(table, part, layout) for name, part in kinds.items()}
     if len(nodes) == 1 and not layout.by_kind:
         return next(iter(nodes.values()))
-    return ManifestGroup(groups=nodes, url=url)
+    return ManifestGroup(groups=nodes, url=table.url)
 
 
 def _kinds(table: FieldTable, rows: NDArray[np.int64], layout: GroupLayout) -> dict[str, NDArray[np.int64]]:
@@ -452,42 +407,24 @@ def _kinds(table: FieldTable, rows: NDArray[np.int64], layout: GroupLayout) -> d
     return {name: np.concatenate(part) for name, part in parts.items()}
 
 
-def _without_doubles(
-    table: FieldTable, rows: NDArray[np.int64], layout: GroupLayout, /, *, url: str | None
-) -> ManifestGroup:
+def _without_doubles(table: FieldTable, rows: NDArray[np.int64], layout: GroupLayout, /) -> ManifestGroup:
     """Make a group, or several groups if different fields have the same coordinates."""
-    variables = _shared(table, rows, layout, url=url)
+    variables = _shared(table, rows, layout)
     sets = [some for variable in variables for some in sharing_a_place(table, variable, with_times=True)]
     values = Values(table)
     keys = keys_apart(values, sets)
     if not keys:
-        return _group(table, variables, layout, url=url)
+        return group_variables(table, variables, layout)
     parts = parts_apart(values, rows, keys)
-    nodes = {
-        name: _group(table, _shared(table, part, layout, url=url), layout, url=url) for name, part in parts.items()
-    }
-    return ManifestGroup(groups=nodes, url=url)
+    nodes = {name: group_variables(table, _shared(table, part, layout), layout) for name, part in parts.items()}
+    return ManifestGroup(groups=nodes, url=table.url)
 
 
-def _shared(
-    table: FieldTable, rows: NDArray[np.int64], layout: GroupLayout, /, *, url: str | None
-) -> list[GribVariable]:
+def _shared(table: FieldTable, rows: NDArray[np.int64], layout: GroupLayout, /) -> list[GribVariable]:
     """Make variables that share their coordinates."""
-    variables = []
-    for found in make_variables(
-        table, rows, time_dims=layout.time_dims, extra_dims=layout.extra_dims, read_keys=layout.read_keys
-    ):
-        if isinstance(found, Mixture):
-            raise mixed(found, url)
-        variables.append(found)
+    variables = list(make_variables(table, rows, layout))
     counts = Counter(variable.name for variable in variables)
     variables = [
         replace(x, name=f"{x.name}_{x.attributes['GRIB_paramId']}") if counts[x.name] > 1 else x for x in variables
     ]
     return with_common_axes(variables)
-
-
-def _group(
-    table: FieldTable, variables: list[GribVariable], layout: GroupLayout, /, *, url: str | None
-) -> ManifestGroup:
-    return group_variables(table, [x for x in variables if x.name not in layout.dropped], layout, url=url)

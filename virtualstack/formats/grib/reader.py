@@ -28,8 +28,8 @@ from virtualstack.codecs.codec import Codec, CodecError
 from virtualstack.codecs.grib.library import import_cfgrib
 from virtualstack.errors import MalformedFileError, ReaderError, UnsupportedFeatureError
 from virtualstack.formats.base import ReadOptions
-from virtualstack.formats.grib.cube import listed
-from virtualstack.formats.grib.groups import GroupLayout, dataset_group, tree_group
+from virtualstack.formats.grib.cube import GroupLayout, listed
+from virtualstack.formats.grib.groups import dataset_group, tree_group
 from virtualstack.formats.grib.keys import OF_VALUES, QUALIFIER, TRIPLET
 from virtualstack.formats.grib.records import FieldTable, Records, describe_fields
 from virtualstack.formats.grib.walk import SMALL_FILE_BYTES, Sidecar, SidecarError, Walk, find_sidecar, open_sidecar
@@ -198,9 +198,8 @@ class GRIB:
         records = [Records.from_group(part) for part in parts]
         table = FieldTable.from_records(records, self._names())
         rows = table.selected(self.filter_by_keys)
-        url = parts[0].url if len(parts) == 1 else None
         if not len(rows):
-            raise ReaderError(_nothing(table, self.filter_by_keys, url), url=url)
+            raise ReaderError(_nothing(table, self.filter_by_keys), url=table.url)
         layout = GroupLayout(
             time_dims=tuple(self.time_dims),
             extra_dims=tuple(self.extra_dims),
@@ -210,7 +209,7 @@ class GRIB:
             dropped=options.drop_variables,
             inline_limit=options.inline_limit,
         )
-        group = _group(table, rows, layout, options.is_tree, url)
+        group = _group(table, rows, layout, options.is_tree)
         return replace(group, refusals=(*group.refusals, *_notes(records)))
 
     def _names(self) -> tuple[str, ...]:
@@ -260,23 +259,21 @@ def _timeless() -> set[str]:
     return set(import_cfgrib("dataset").INDEX_KEYS) - {"dataDate", "dataTime", "endStep"}
 
 
-def _group(
-    table: FieldTable, rows: NDArray[np.int64], layout: GroupLayout, is_tree: bool | None, url: str | None
-) -> ManifestGroup:
+def _group(table: FieldTable, rows: NDArray[np.int64], layout: GroupLayout, is_tree: bool | None) -> ManifestGroup:
     if is_tree:
-        return tree_group(table, rows, layout, url=url)
+        return tree_group(table, rows, layout)
     try:
-        group = dataset_group(table, rows, layout, url=url)
+        group = dataset_group(table, rows, layout)
     except UnsupportedFeatureError:
         if is_tree is not None:
             raise
-        return tree_group(table, rows, layout, url=url)
+        return tree_group(table, rows, layout)
     if is_tree is None and any(refusal.kind == "refused" for refusal in group.refusals):
-        return tree_group(table, rows, layout, url=url)
+        return tree_group(table, rows, layout)
     return group
 
 
-def _nothing(table: FieldTable, wanted: Mapping[str, Any], url: str | None) -> str:
+def _nothing(table: FieldTable, wanted: Mapping[str, Any]) -> str:
     """Describe which keys of a filter match no field."""
     every = np.arange(len(table.fields))
     unmatched = [key for key, value in wanted.items() if not len(table.selected({key: value}))]
@@ -284,9 +281,8 @@ def _nothing(table: FieldTable, wanted: Mapping[str, Any], url: str | None) -> s
         found = "; ".join(f"'{key}' is {listed(table.column(key).distinct(every))}" for key in unmatched)
     else:
         found = "each value occurs, but no field has all of them"
-    where = "these files" if url is None else f"'{url}'"
     return (
-        f"none of the {len(every)} fields of {where} matches filter_by_keys={dict(wanted)!r}. "
+        f"none of the {len(every)} fields of {table.files} matches filter_by_keys={dict(wanted)!r}. "
         f"In these fields, {found}. Choose values that occur"
     )
 

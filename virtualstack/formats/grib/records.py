@@ -296,6 +296,16 @@ class FieldTable:
             packings=tuple(part.packing for part in parts),
         )
 
+    @property
+    def url(self) -> str | None:
+        """URL of the file; ``None`` if there are several."""
+        return self.locations[0].url if len(self.locations) == 1 else None
+
+    @property
+    def files(self) -> str:
+        """The file, or files, in words."""
+        return "these files" if self.url is None else f"'{self.url}'"
+
     def column(self, name: str, /) -> Column:
         """Return the values of a key."""
         if name not in self._columns:
