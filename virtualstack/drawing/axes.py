@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import numpy as np
 from numpy.typing import NDArray
@@ -16,10 +16,11 @@ from virtualstack.drawing.svg import (
     classify,
     encoding_legend,
     era_segments,
+    lost_quarters,
     summary_of_map,
+    totals_of_timeline,
 )
 from virtualstack.errors import MissingDependencyError
-from virtualstack.printable import counted
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -62,7 +63,8 @@ def plot_chunk_map(found: ChunkMap, /, *, by: ColorBy = "state", ax: Axes | None
         image[names == name] = to_rgba(name)
     image[..., 3] = opacity
     image = _with_lost(image, found, to_rgba(COLORS["absent"]))
-    ax.imshow(image, aspect="auto", interpolation="nearest", origin="upper", extent=_extent(found))
+    extent = (0.0, float(found.column_edges[-1]), float(found.row_edges[-1]), 0.0)
+    ax.imshow(image, aspect="auto", interpolation="nearest", origin="upper", extent=extent)
     for axis in (ax.xaxis, ax.yaxis):
         axis.set_major_locator(MaxNLocator(integer=True))
     x = found.column_axis
@@ -89,30 +91,27 @@ def _with_lost(image: NDArray[np.float64], found: ChunkMap, color: tuple[float, 
     """Return an image with four pixels for each box: one of them is red for each quarter of chunks that is lost."""
     n_rows, n_columns = image.shape[:2]
     axis = 0 if n_rows < n_columns // 4 else 1
-    n_lost = np.ceil(4 * found.states[..., 1] / np.maximum(found.states.sum(-1), 1))
     wide = np.repeat(image, 4, axis)
     last = np.arange(wide.shape[axis]) % 4
     last = last[:, None] if axis == 0 else last[None, :]
-    wide[last >= 4 - np.repeat(n_lost, 4, axis)] = color
+    wide[last >= 4 - np.repeat(lost_quarters(found), 4, axis)] = color
     return wide
-
-
-def _extent(found: ChunkMap) -> tuple[float, float, float, float]:
-    return (0.0, float(found.column_edges[-1]), float(found.row_edges[-1]), 0.0)
 
 
 def plot_timeline(found: Timeline, /, *, ax: Axes | None = None) -> Axes:
     """Draw a timeline: one bar for each series, coloured by era, with gaps in red."""
     series = list(dict.fromkeys(era.series for era in found.eras))
     ax = _axes(ax, "plot()", 1.2 + 0.4 * len(series))
+    from matplotlib.colors import to_rgba
+
+    pale = to_rgba(COLORS["absent"], 0.25)
     for i, name in enumerate(series):
         for era, spans in era_segments(found, name):
             bars = [(begin, max(end - begin, 0.002)) for begin, end in spans]
             ax.broken_barh(bars, (i - 0.4, 0.8), facecolors=PALETTE[(era.number - 1) % len(PALETTE)])
         gaps = [(gap.begin, max(gap.end - gap.begin, 0.002)) for gap in found.gaps if gap.series == name]
         if gaps:
-            red: dict[str, Any] = {"edgecolor": COLORS["absent"], "facecolor": (*_rgb(COLORS["absent"]), 0.25)}
-            ax.broken_barh(gaps, (i - 0.4, 0.8), **red)
+            ax.broken_barh(gaps, (i - 0.4, 0.8), edgecolor=COLORS["absent"], facecolor=pale)
     at = [x.at for x in found.duplicates if x.at is not None]
     if at:
         ax.plot(at, [-0.5] * len(at), "v", color=PALETTE[1])
@@ -122,17 +121,8 @@ def plot_timeline(found: Timeline, /, *, ax: Axes | None = None) -> Axes:
     ax.set_yticks(range(len(series)), [_plain(name) for name in series] if len(series) > 1 else [""] * len(series))
     if found.dim is not None:
         ax.set_xlabel(_plain(found.dim) + ("" if found.is_to_scale else " (not to scale)"))
-    ax.set_title(
-        f"{counted(found.n_files, 'file')}, {counted(found.n_eras, 'era')}, {counted(found.n_gaps, 'gap')}, "
-        f"{counted(found.n_duplicates, 'duplicate')}",
-        fontsize="small",
-    )
+    ax.set_title(totals_of_timeline(found), fontsize="small")
     return ax
-
-
-def _rgb(color: str) -> tuple[float, float, float]:
-    red, green, blue = (int(color[i : i + 2], 16) / 255 for i in (1, 3, 5))
-    return red, green, blue
 
 
 def _plain(text: str) -> str:

@@ -20,9 +20,11 @@ __all__ = [
     "classify",
     "encoding_legend",
     "era_segments",
+    "lost_quarters",
     "summary_of_map",
     "svg_chunk_map",
     "svg_timeline",
+    "totals_of_timeline",
 ]
 
 type ColorBy = Literal["state", "source", "encoding"]
@@ -158,9 +160,14 @@ def _paths(color: NDArray[np.str_], opacity: NDArray[np.float64]) -> Iterator[tu
             yield name, f"{share:g}", _runs((color == name) & (opacity == share))
 
 
+def lost_quarters(found: ChunkMap, /) -> NDArray[np.float64]:
+    """Return how many quarters of the chunks of each box are lost; a quarter counts if one chunk is lost."""
+    return np.asarray(np.ceil(4 * found.states[..., 1] / np.maximum(found.states.sum(-1), 1)))
+
+
 def _lost_marks(found: ChunkMap, *, is_tall: bool) -> str:
     """Return red marks over the lower or right part of boxes: a quarter for each quarter of chunks that is lost."""
-    share = np.ceil(4 * found.states[..., 1] / np.maximum(found.states.sum(-1), 1)) / 4
+    share = lost_quarters(found) / 4
     shapes = [_runs(share == 1)]
     for part in (0.25, 0.5, 0.75):
         if is_tall:
@@ -231,16 +238,16 @@ def svg_timeline(found: Timeline, /) -> str:
     if found.n_eras > len(found.eras):
         items.append(("none", 0.0, f"the first {len(found.eras):,} are shown"))
     legend, height = _legend(items, bottom + 28)
-    return _svg(_MAX_WIDTH, height, _summary_of_timeline(found), "".join(parts) + legend)
-
-
-def _summary_of_timeline(found: Timeline) -> str:
     span = f", {found.first} to {found.last}" if found.first else ""
     along = f" along {found.dim}" if found.dim else ""
-    return (
-        f"timeline{along}{span}: {counted(found.n_files, 'file')}, {counted(found.n_eras, 'era')}, "
-        f"{counted(found.n_gaps, 'gap')}, {counted(found.n_duplicates, 'duplicate')}"
-    )
+    summary = f"timeline{along}{span}: {totals_of_timeline(found)}"
+    return _svg(_MAX_WIDTH, height, summary, "".join(parts) + legend)
+
+
+def totals_of_timeline(found: Timeline, /) -> str:
+    """Return the totals of a timeline as text."""
+    totals = {"file": found.n_files, "era": found.n_eras, "gap": found.n_gaps, "duplicate": found.n_duplicates}
+    return ", ".join(counted(n, word) for word, n in totals.items())
 
 
 def era_segments(found: Timeline, series: str, /) -> list[tuple[TimelineEra, list[tuple[float, float]]]]:
