@@ -52,10 +52,8 @@ class ManifestSummary:
     @classmethod
     def sum(cls, parts: Iterable[ManifestSummary], /) -> ManifestSummary:
         """Return the counts of several manifests together."""
-        total = dict.fromkeys((field.name for field in fields(cls)), 0)
-        for part in parts:
-            total = {name: n + getattr(part, name) for name, n in total.items()}
-        return cls(**total)
+        counts = list(parts)
+        return cls(**{field.name: sum(getattr(x, field.name) for x in counts) for field in fields(cls)})
 
 
 _MAX_WORK_CELLS = 1 << 34
@@ -73,8 +71,7 @@ def along(values: NDArray[Any], axis: int, ndim: int, /) -> NDArray[Any]:
 def mesh(box: CellBox, url: str | None, /) -> CellNumbers:
     """Return the cells of a box by their indexes along each axis."""
     check_count(math.prod(max(side.stop - side.start, 0) for side in box), url)
-    runs = [np.arange(side.start, max(side.stop, side.start), dtype=np.int64) for side in box]
-    return tuple(along(run, i, len(box)) for i, run in enumerate(runs))
+    return tuple(np.ogrid[box])
 
 
 def check_work(n_cells: int, /) -> None:

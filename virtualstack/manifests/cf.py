@@ -7,7 +7,7 @@ from typing import Any
 
 import numpy as np
 
-from virtualstack.codecs.cf_times import same_dates
+from virtualstack.codecs.cf_times import DURATIONS, same_dates
 
 __all__ = [
     "CF_KEYS",
@@ -32,9 +32,6 @@ RASTER_DECODING = "gdal_decoding"
 PER_BAND = ("nodatavals", "scales", "offsets")
 """Attributes of rasters with a number for each band, which count if `RASTER_DECODING` has their names."""
 
-# xarray reads these units as durations (CF conventions 4.4, units of time without an epoch).
-_DURATIONS = frozenset({"days", "hours", "minutes", "seconds", "milliseconds", "microseconds", "nanoseconds"})
-
 
 def value_changing(attributes: Mapping[str, Any], /) -> dict[str, Any]:
     """Return the attributes that change values: packing, fill values, text encoding, and units and calendar of times.
@@ -50,7 +47,7 @@ def value_changing(attributes: Mapping[str, Any], /) -> dict[str, Any]:
     if RASTER_DECODING in attributes:
         picked |= {key: attributes[key] for key in (RASTER_DECODING, *PER_BAND) if key in attributes}
     units = attributes.get("units")
-    if isinstance(units, str) and (" since " in units or units in _DURATIONS):
+    if isinstance(units, str) and (" since " in units or units in DURATIONS):
         picked.update({key: attributes[key] for key in ("units", "calendar") if key in attributes})
     return picked
 

@@ -11,7 +11,7 @@ import operator
 from collections.abc import Sequence
 from dataclasses import replace
 from types import EllipsisType
-from typing import Any, cast
+from typing import Any, cast, overload
 
 import numpy as np
 from numpy.typing import NDArray
@@ -34,7 +34,7 @@ from virtualstack.manifests.indexing import (
 from virtualstack.manifests.manifest import Manifest, hollow
 from virtualstack.manifests.view import ManifestView, SteppedManifest
 
-__all__ = ["index_chunks", "index_view", "take_axis", "take_points"]
+__all__ = ["from_zero", "index_chunks", "index_view", "take_axis", "take_points", "without_dots"]
 
 _MAX_STEPS = 256
 """Largest number of steps other than 1 that a take keeps along an axis: each is a row of the table of encodings."""
@@ -309,24 +309,16 @@ def _points(
 def _expand(key: object, shape: tuple[int, ...]) -> list[_Item]:
     """Return a key as one item for each axis and new axis, without Ellipsis; integers and arrays count from 0."""
     found = [_item(item) for item in (key if isinstance(key, tuple) else (key,))]
-    widths = [_width(item) for item in found]
-    if sum(widths) > len(shape):
-        raise IndexError(f"too many indices: the array has {len(shape)} axes, {sum(widths)} were indexed")
-    dots = [i for i, item in enumerate(found) if isinstance(item, EllipsisType)]
-    if len(dots) > 1:
-        raise IndexError("an index can only have a single ellipsis ('...')")
-    at = dots[0] if dots else len(found)
-    whole: list[Any] = [slice(None)] * (len(shape) - sum(widths))
     items: list[_Item] = []
     axis = 0
-    for item in [*found[:at], *whole, *found[at + 1 :]]:
+    for item in without_dots(found, len(shape), sum(map(_width, found))):
         if item is None or isinstance(item, slice):
             items.append(item)
         elif isinstance(item, np.ndarray) and item.dtype == np.bool_:
             _check_mask(item, axis, shape)
             items += [np.asarray(x, np.int64) for x in np.nonzero(item)]
         else:
-            items.append(_from_zero(item, axis, shape[axis]))
+            items.append(from_zero(item, axis, shape[axis]))
         axis += _width(item)
     return items
 
@@ -365,13 +357,40 @@ def _check_mask(mask: NDArray[np.bool_], axis: int, shape: tuple[int, ...]) -> N
             raise IndexError(f"boolean index of {n} elements on axis {axis + i} with size {shape[axis + i]}")
 
 
-def _from_zero(index: int | NDArray[Any], axis: int, length: int) -> int | NDArray[np.int64]:
-    """Return indices that count from the beginning of their axis."""
+def without_dots(items: Sequence[Any], ndim: int, n_indexed: int, /) -> list[Any]:
+    """Return a key with whole slices, for all axes that its items do not index, in place of ``...`` or at its end.
+
+    Raises
+    ------
+    IndexError
+        The items index more than ``ndim`` axes, or there is more than one ellipsis.
+    """
+    if n_indexed > ndim:
+        raise IndexError(f"too many indices: the array has {ndim} axes, {n_indexed} were indexed")
+    dots = [i for i, item in enumerate(items) if isinstance(item, EllipsisType)]
+    if len(dots) > 1:
+        raise IndexError("an index can only have a single ellipsis ('...')")
+    at = dots[0] if dots else len(items)
+    return [*items[:at], *[slice(None)] * (ndim - n_indexed), *items[at + 1 :]]
+
+
+@overload
+def from_zero(index: int, axis: int, length: int, /) -> int: ...
+@overload
+def from_zero(index: NDArray[Any], axis: int, length: int, /) -> NDArray[np.int64]: ...
+def from_zero(index: int | NDArray[Any], axis: int, length: int, /) -> int | NDArray[np.int64]:
+    """Return indices that count from the beginning of their axis.
+
+    Raises
+    ------
+    IndexError
+        An index is out of range.
+    """
     values = np.asarray(index)
     for extreme in (int(values.min()), int(values.max())) if values.size else ():
         if not -length <= extreme < length:
             raise IndexError(f"index {extreme} is out of bounds for axis {axis} with size {length}")
     if isinstance(index, int):
         return index % length
-    found: NDArray[np.int64] = index.astype(np.int64) % max(length, 1)
-    return found
+    found = index.astype(np.int64)
+    return np.where(found < 0, found + length, found)

@@ -200,13 +200,11 @@ def _decoded_manifest(
     manifest: ChunkManifest, codecs: Mapping[np.dtype[Any], Codec], packing: Packing
 ) -> ChunkManifest:
     fills = []
-    has_holes: bool | None = None
     for fill in manifest.fills:
         try:
             fills.append(_decoded_fill(fill, packing))
         except ValueError as error:
-            has_holes = bool(manifest.holes.any()) if has_holes is None else has_holes
-            if has_holes:
+            if manifest.holes.any():
                 raise ValueError(f"chunks that were never written have the value {fill.value!r}: {error}") from error
             fills.append(Fill(packing.dtype, np.array("NaT", packing.dtype).tobytes()))
     # without chunks, the table still describes how they would be packed; otherwise the encoding would look edited

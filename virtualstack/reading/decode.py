@@ -220,24 +220,12 @@ class DecodeBatch:
     def _target_of_all_bytes(self, chunk: int, decoding: Decoding) -> memoryview | None:
         """Return the bytes of the result that equal the stored bytes of a chunk; ``None`` if there are none."""
         part, end = self._parts[chunk] - self._parts[0], self._parts[chunk + 1] - self._parts[0]
-        if (
-            self._plan.selection.joint
-            or end != part + 1
-            or not decoding.is_plain
-            or decoding.dtype != self._out.dtype
-            or self._base[part]
-        ):
+        if self._plan.selection.joint or end != part + 1 or self._base[part]:
             return None
-        if any(axis.begin is None for axis in self._plan.selection.axes):
+        shape = [count[part] for count in self._count]
+        if None in self._goal or not _is_stretch(decoding, shape, self._strides[part], self._out):
             return None
-        step = 1
-        for count, stride in zip(self._count[::-1], self._strides[part][::-1], strict=True):
-            if count[part] != 1 and stride != step:
-                return None
-            step *= count[part]
         target = self._out[(*self._target(part), ...)]  # a view, also if there are no axes
-        if not target.flags.c_contiguous:
-            return None
         return memoryview(target.reshape(-1).view(np.uint8))
 
 

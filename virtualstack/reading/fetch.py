@@ -12,6 +12,7 @@ from numpy.typing import NDArray
 
 from virtualstack.errors import StorageError
 from virtualstack.manifests import FIRST, INLINE
+from virtualstack.manifests.cells import begins_run
 from virtualstack.reading.plan import Plan
 from virtualstack.storage import Bytes, DirectSource, Source, Storage
 from virtualstack.storage.threads import thread_pool
@@ -65,7 +66,7 @@ def batches(plan: Plan, /) -> Iterator[tuple[int, int]]:
         return
     total = np.cumsum(plan.chunks.length)
     location = plan.chunks.location
-    is_new = np.append(True, location[1:] != location[:-1])
+    is_new = begins_run(location.size, location)
     is_new[is_new] = [_is_file(plan, code) for code in location[is_new].tolist()]
     files = np.cumsum(is_new)
     begin = 0
@@ -93,9 +94,8 @@ def fetch(plan: Plan, begin: int, end: int, storage: Storage, /) -> list[StoredB
     For a `DirectSource`, the result is the source itself, and nothing is read yet.
     """
     codes = plan.chunks.location[begin:end]
-    lines = begin + np.flatnonzero(codes[1:] != codes[:-1]) + 1
-    edges = [begin, *lines.tolist(), end]
-    runs = [_Run(a, b, int(plan.chunks.location[a])) for a, b in pairwise(edges)]
+    lines = begin + np.flatnonzero(begins_run(codes.size, codes))
+    runs = [_Run(a, b, int(plan.chunks.location[a])) for a, b in pairwise([*lines.tolist(), end])]
     if len(runs) == 1:
         return _fetch_runs(plan, runs, storage)
     pool = io_pool()
@@ -129,8 +129,6 @@ def _is_file(plan: Plan, code: int) -> bool:
 
 
 def _fetch_runs(plan: Plan, runs: Sequence[_Run], storage: Storage) -> list[StoredBytes]:
-    if len(runs) == 1:
-        return _fetch_run(plan, runs[0], storage)
     return [data for run in runs for data in _fetch_run(plan, run, storage)]
 
 

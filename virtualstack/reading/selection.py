@@ -13,6 +13,7 @@ from numpy.typing import NDArray
 from virtualstack.manifests import ChunkAxis, ChunkGrid
 from virtualstack.manifests.cells import begins_run
 from virtualstack.manifests.grid import as_range
+from virtualstack.manifests.index_keys import from_zero, without_dots
 
 __all__ = ["AxisKey", "OuterKey", "Segments", "Selection", "expand", "select", "select_points"]
 
@@ -117,9 +118,7 @@ def select(grid: ChunkGrid, items: list[Any], /) -> Selection:
     axes, kept = [], []
     for number, (axis, item) in enumerate(zip(grid.axes, items, strict=True)):
         if isinstance(item, (int, np.integer)) and not isinstance(item, (bool, np.bool_)):
-            if not -axis.length <= item < axis.length:
-                raise _out_of_bounds(int(item), number, axis.length)
-            at = int(item) % axis.length
+            at = from_zero(int(item), number, axis.length)
             axes.append(_of_range(axis, range(at, at + 1)))
             continue
         kept.append(number)
@@ -133,13 +132,7 @@ def select(grid: ChunkGrid, items: list[Any], /) -> Selection:
 def expand(key: OuterKey, ndim: int, /) -> list[Any]:
     """Return a key as a list with one key for each axis."""
     items: list[Any] = list(key) if isinstance(key, tuple) else [key]
-    dots = [i for i, item in enumerate(items) if isinstance(item, EllipsisType)]
-    if len(dots) > 1:
-        raise IndexError("an index can only have a single ellipsis ('...')")
-    if len(items) - len(dots) > ndim:
-        raise IndexError(f"too many indices: the array has {ndim} axes, {len(items) - len(dots)} were indexed")
-    at = dots[0] if dots else len(items)
-    return items[:at] + [slice(None)] * (ndim - len(items) + len(dots)) + items[at + len(dots) :]
+    return without_dots(items, ndim, sum(not isinstance(item, EllipsisType) for item in items))
 
 
 def select_points(grid: ChunkGrid, items: Sequence[slice | NDArray[np.integer[Any]]], /) -> Selection:
@@ -169,18 +162,7 @@ def _index_array(item: Any, axis: int, length: int) -> NDArray[np.int64]:
         if index.size != length:
             raise IndexError(f"the boolean index of axis {axis} has {index.size} elements; the axis has {length}")
         return np.flatnonzero(index)
-    return _in_bounds(index.astype(np.int64), axis, length)
-
-
-def _in_bounds(index: NDArray[np.int64], axis: int, length: int) -> NDArray[np.int64]:
-    bad = (index < -length) | (index >= length)
-    if bad.any():
-        raise _out_of_bounds(int(index[bad][0]), axis, length)
-    return np.where(index < 0, index + length, index)
-
-
-def _out_of_bounds(index: int, axis: int, length: int) -> IndexError:
-    return IndexError(f"index {index} is out of bounds for axis {axis} with size {length}")
+    return from_zero(index, axis, length)
 
 
 def _of_range(axis: ChunkAxis, picked: range) -> Segments:
