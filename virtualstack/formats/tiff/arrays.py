@@ -16,7 +16,7 @@ from numpy.typing import NDArray
 from virtualstack.codecs.codec import Codec
 from virtualstack.codecs.tiff.settings import standard_codec
 from virtualstack.formats.tiff.image import Image, ImageLayout
-from virtualstack.formats.tiff.structure import Directory, TiffStructure
+from virtualstack.formats.tiff.structure import Directory, TiffStructure, read_xml
 from virtualstack.location import Location
 from virtualstack.manifests import (
     RASTER_DECODING,
@@ -59,7 +59,7 @@ _OURS = frozenset(
         *("scale_factor", "add_offset", "scales", "offsets"),  # GDAL scales only by items with these roles
     }
 )
-_MAX_XML_CHARACTERS = 16 << 20
+_MAX_XML_BYTES = 16 << 20
 _NAMED = re.compile(r"(?!-nan)([+-]?)(?:1\.#)?(nan|qnan|snan|ind|inf)", re.IGNORECASE)
 _NUMBER = re.compile(r"[+-]?(\d+([.,]\d*)?|[.,]\d+)([eE][+-]?\d+)?", re.ASCII)
 
@@ -143,25 +143,18 @@ def read_metadata(structure: TiffStructure, directory: Directory, /) -> ImageMet
     xml = structure.text(directory, GDAL_METADATA)
     if xml is None:
         return ImageMetadata(tags=tags)
-    # an entity may expand to more text than fits into memory; GDAL writes none
-    if "<!" in xml.replace("<!--", "") or len(xml) > _MAX_XML_CHARACTERS:
-        return ImageMetadata(tags=tags, note="GDAL's metadata (tag 42112), which declares entities or is very long")
-    try:
-        root = ElementTree.fromstring(xml)
-    except ElementTree.ParseError as error:
-        return ImageMetadata(tags=tags, note=f"GDAL's metadata (tag 42112), which is not XML: {error}")
+    root = read_xml(xml, _MAX_XML_BYTES)
+    if isinstance(root, str):
+        return ImageMetadata(tags=tags, note=f"GDAL's metadata (tag 42112), {root}")
     return _from_items(root, tags)
 
 
 def with_pam(metadata: ImageMetadata, data: bytes, /) -> ImageMetadata:
     """Return metadata with those of GDAL's auxiliary file (PAM), which count before those of the image."""
     note = "GDAL's metadata in the file '.aux.xml' beside it"
-    if len(data) > _MAX_XML_CHARACTERS or b"<!" in data.replace(b"<!--", b""):
-        return replace(metadata, note=f"{note}, which declares entities or is very long")
-    try:
-        root = ElementTree.fromstring(data)
-    except ElementTree.ParseError as error:
-        return replace(metadata, note=f"{note}, which is not XML: {error}")
+    root = read_xml(data, _MAX_XML_BYTES)
+    if isinstance(root, str):
+        return replace(metadata, note=f"{note}, {root}")
     columns: dict[str, dict[int, str]] = {}
     bands = {n: dict(tags) for n, tags in metadata.bands.items()}
     for band in root.iterfind("PAMRasterBand"):
@@ -258,13 +251,10 @@ class Axes:
     band
         Position of the axis of samples: ``"first"`` before rows, ``"last"`` after columns, or ``None``. Samples in
         planes come before rows.
-    names
-        Names of the axes of samples, rows and columns.
     """
 
     pages: tuple[tuple[str, int], ...] = ()
     band: str | None = "first"
-    names: tuple[str, str, str] = ("band", "y", "x")
 
 
 def image_array(
@@ -410,9 +400,11 @@ def _codecs(layout: ImageLayout, shape: tuple[int, int, int]) -> tuple[Codec, ..
 
 def _chunk_axes(layout: ImageLayout, rows: int, axes: Axes) -> tuple[tuple[str, ...], tuple[int, ...], tuple[int, ...]]:
     """Return names, lengths and chunks of all axes."""
-    band, y, x = axes.names
-    parts = {"y": (y, layout.height, rows), "x": (x, layout.width, layout.columns)}
-    parts["band"] = (band, layout.samples, layout.depth)
+    parts = {
+        "band": (layout.samples, layout.depth),
+        "y": (layout.height, rows),
+        "x": (layout.width, layout.columns),
+    }
     order = {"first": ("band", "y", "x"), "last": ("y", "x", "band"), None: ("y", "x")}[_band_place(layout, axes)]
-    found = [(name, length, 1) for name, length in axes.pages] + [parts[key] for key in order]
+    found = [(name, length, 1) for name, length in axes.pages] + [(name, *parts[name]) for name in order]
     return tuple(x[0] for x in found), tuple(x[1] for x in found), tuple(x[2] for x in found)

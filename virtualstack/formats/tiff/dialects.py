@@ -6,39 +6,28 @@ import contextlib
 import importlib
 import logging
 import math
-from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
 from typing import Any
 from xml.etree import ElementTree
 
 import numpy as np
 
 from virtualstack.errors import MissingDependencyError, UnsupportedFeatureError, VirtualStackError
-from virtualstack.formats.tiff.image import Image, Images
-from virtualstack.formats.tiff.structure import Directory, TiffStructure
+from virtualstack.formats.tiff.image import Image, Images, Level, Series
+from virtualstack.formats.tiff.structure import Directory, TiffStructure, read_xml
 from virtualstack.storage import Source, SourceFile
 
-__all__ = ["Dialect", "DialectSeries", "detect_dialect", "dialect_note", "read_dialect_series"]
+__all__ = ["Dialect", "detect_dialect", "dialect_note", "read_dialect_series"]
 
 type Dialect = str
 
 _DESCRIPTION = 270
 _UNKNOWN = {34412: "LSM", 33628: "MetaMorph STK", 65420: "NDPI", 34361: "FluoView"}
 _PAGE_AXES = frozenset("YXS")
-_MAX_PLANES, _MAX_CELLS, _MAX_XML_CHARACTERS = 1 << 20, 1 << 26, 64 << 20
+_MAX_PLANES, _MAX_CELLS, _MAX_XML_BYTES = 1 << 20, 1 << 26, 64 << 20
 _RAISED_BY_TIFFFILE = (ValueError, LookupError, TypeError, RuntimeError, ArithmeticError)
 """Errors that tifffile raises for files that it cannot interpret."""
-
-
-@dataclass(frozen=True, eq=False, kw_only=True)
-class DialectSeries:
-    """Images with axes; see :class:`~virtualstack.formats.tiff.series.Series`."""
-
-    levels: tuple[tuple[Image | None, ...], ...]
-    pages: tuple[tuple[str, int], ...]
-    title: str | None = None
-    attributes: Mapping[str, Any] = field(default_factory=dict)
-    coordinates: Mapping[str, tuple[Any, Mapping[str, Any]]] = field(default_factory=dict)
 
 
 def detect_dialect(structure: TiffStructure, directories: Sequence[Directory], /) -> Dialect | None:
@@ -79,7 +68,7 @@ def dialect_note(dialect: Dialect, structure: TiffStructure, directories: Sequen
 
 def read_dialect_series(
     dialect: Dialect, structure: TiffStructure, images: Images, source: Source, directories: Sequence[Directory], /
-) -> list[DialectSeries] | None:
+) -> list[Series] | None:
     """Find the series of a file as tifffile does; return ``None`` if plain TIFF describes the same series."""
     try:
         tifffile: Any = importlib.import_module("tifffile")
@@ -98,7 +87,7 @@ def read_dialect_series(
         found = [_series(x, n, structure, images, known, ome) for n, x in enumerate(_tifffile_series(tifffile, source))]
         whole = [x for x in found if x is not None]
         is_less = len(whole) < len(found)
-        if is_less and any(_is_one_directory(level) for x in whole for level in x.levels):
+        if is_less and any(_is_one_directory(level.images) for x in whole for level in x.levels):
             raise _AxesError("the axes of some series are not clear, or some of their images have no directories")
     except _AxesError as error:
         raise UnsupportedFeatureError(
@@ -125,31 +114,20 @@ class _TifffileLevel:
     dataoffset: int | None
 
 
-@dataclass(frozen=True, eq=False, kw_only=True)
-class _TifffileSeries:
-    """A series as tifffile describes it: its name and its resolutions."""
-
-    name: str
-    levels: tuple[_TifffileLevel, ...]
-
-
-def _tifffile_series(tifffile: Any, source: Source) -> list[_TifffileSeries]:
+def _tifffile_series(tifffile: Any, source: Source) -> list[list[_TifffileLevel]]:
     """Read the series of a file by tifffile, without series that have no elements."""
     try:
         with _silenced(), tifffile.TiffFile(SourceFile(source), _multifile=False) as file:
             return [
-                _TifffileSeries(
-                    name=series.name,
-                    levels=tuple(
-                        _TifffileLevel(
-                            axes=level.axes,
-                            shape=tuple(level.shape),
-                            pages=tuple(None if page is None else (page.offset, page.index) for page in level.pages),
-                            dataoffset=None if level.dataoffset is None else int(level.dataoffset),
-                        )
-                        for level in series.levels
-                    ),
-                )
+                [
+                    _TifffileLevel(
+                        axes=level.axes,
+                        shape=tuple(level.shape),
+                        pages=tuple(None if page is None else (page.offset, page.index) for page in level.pages),
+                        dataoffset=None if level.dataoffset is None else int(level.dataoffset),
+                    )
+                    for level in series.levels
+                ]
                 for series in file.series
                 if math.prod(series.shape)
             ]
@@ -176,16 +154,16 @@ def _silenced() -> Iterator[None]:
 
 
 def _series(
-    series: _TifffileSeries,
+    series: Sequence[_TifffileLevel],
     number: int,
     structure: TiffStructure,
     images: Images,
     known: dict[int, Directory],
     ome: _Ome | None,
-) -> DialectSeries | None:
+) -> Series | None:
     levels = []
     pages: tuple[tuple[str, int], ...] = ()
-    for i, level in enumerate(series.levels):
+    for i, level in enumerate(series):
         own = _images(level, structure, images, known)
         if own is None:
             return None
@@ -201,10 +179,18 @@ def _series(
         if any(image is not None and image.layout is not layout for image in own):
             return None
         levels.append(own)
-    described = ome.describe(number, pages, levels[0]) if ome is not None else None
-    if described is None:
-        return DialectSeries(levels=tuple(levels), pages=pages, title=series.name or None)
-    return described.to_series(tuple(levels))
+    if ome is not None and number < len(ome.pixels):
+        return ome.describe(number, pages, levels)
+    return _made(levels, pages, {})
+
+
+def _made(
+    levels: Iterable[Sequence[Image | None]],
+    pages: tuple[tuple[str, int], ...],
+    coordinates: Mapping[str, tuple[Any, Mapping[str, Any]]],
+) -> Series:
+    there = tuple(Level(images=tuple(images)) for images in levels)
+    return Series(levels=there, pages=pages, is_stack=True, coordinates=coordinates)
 
 
 def _images(
@@ -249,31 +235,11 @@ def _planes(image: Image, begin: int, n: int, structure: TiffStructure) -> tuple
     return tuple(Image(image.directory, layout, begin + i * size + relative, image.counts) for i in range(n))
 
 
-@dataclass(frozen=True, eq=False, kw_only=True)
-class _Description:
-    pages: tuple[tuple[str, int], ...]
-    title: str | None
-    lengths: tuple[int, ...]
-    order: tuple[int, ...] | None
-    coordinates: Mapping[str, tuple[Any, Mapping[str, Any]]]
-
-    def to_series(self, levels: tuple[tuple[Image | None, ...], ...]) -> DialectSeries:
-        if self.order is not None:
-            turned = np.arange(len(levels[0])).reshape(self.lengths).transpose(self.order).reshape(-1).tolist()
-            levels = tuple(tuple(level[i] for i in turned) for level in levels)
-        return DialectSeries(
-            levels=levels,
-            pages=self.pages,
-            title=self.title,
-            coordinates=self.coordinates,
-        )
-
-
 @dataclass(frozen=True, eq=False)
 class _Ome:
     """Axes and images that OME-XML describes."""
 
-    pixels: tuple[tuple[str | None, Mapping[str, str], tuple[str, ...]], ...]
+    pixels: tuple[tuple[Mapping[str, str], tuple[str, ...]], ...]
 
     @classmethod
     def from_xml(cls, text: str) -> _Ome | None:
@@ -285,30 +251,29 @@ class _Ome:
             pixels = image.find("{*}Pixels")
             if pixels is not None:
                 names = tuple(channel.get("Name") or "" for channel in pixels.iterfind("{*}Channel"))
-                found.append((image.get("Name"), dict(pixels.attrib), names))
+                found.append((dict(pixels.attrib), names))
         return cls(tuple(found))
 
     @property
     def n_planes(self) -> int:
         """Number of planes of all images."""
-        sizes = [[pixels.get(f"Size{name}", "1") for name in "TCZ"] for _, pixels, _ in self.pixels]
+        sizes = [[pixels.get(f"Size{name}", "1") for name in "TCZ"] for pixels, _ in self.pixels]
         return sum(math.prod(int(x) if x.isdigit() and len(x) < 10 else _MAX_PLANES + 1 for x in row) for row in sizes)
 
     def describe(
-        self, number: int, pages: tuple[tuple[str, int], ...], images: tuple[Image | None, ...]
-    ) -> _Description | None:
-        """Return the axes in the order t, c, z, names of channels and physical sizes."""
-        if number >= len(self.pixels):
-            return None
-        title, pixels, names = self.pixels[number]
+        self, number: int, pages: tuple[tuple[str, int], ...], levels: Sequence[Sequence[Image | None]]
+    ) -> Series:
+        """Return a series with axes in the order t, c, z, names of channels and physical sizes."""
+        pixels, names = self.pixels[number]
+        layout = next(x for x in levels[0] if x is not None).layout
         own = dict(pages)
-        order: tuple[int, ...] | None = None
         if own.keys() <= set("tcz"):
             there = [name for name in "tcz" if name in own]
-            order = tuple(list(own).index(name) for name in there)
+            order = [list(own).index(name) for name in there]
+            turned = np.arange(len(levels[0])).reshape(tuple(own.values())).transpose(order).reshape(-1).tolist()
+            levels = [[images[i] for i in turned] for images in levels]
             pages = tuple((name, own[name]) for name in there)
         coordinates: dict[str, tuple[Any, Mapping[str, Any]]] = {}
-        layout = next(x for x in images if x is not None).layout
         lengths = {**dict(pages), "y": layout.height, "x": layout.width}
         for name in ("t", "z", "y", "x"):
             key = "TimeIncrement" if name == "t" else f"PhysicalSize{name.upper()}"
@@ -319,16 +284,12 @@ class _Ome:
         if len(names) == lengths.get("c", 1) and all(names):
             texts = np.array(names, np.dtypes.StringDType())
             coordinates["c"] = (texts if "c" in lengths else texts.reshape(()), {})
-        return _Description(pages=pages, title=title, lengths=tuple(own.values()), order=order, coordinates=coordinates)
+        return _made(levels, pages, coordinates)
 
 
 def _xml(text: str) -> ElementTree.Element | None:
-    if "<!" in text.replace("<!--", "") or len(text) > _MAX_XML_CHARACTERS:  # entities, which OME does not use
-        return None
-    try:
-        return ElementTree.fromstring(text.encode())
-    except ElementTree.ParseError:
-        return None
+    found = read_xml(text.encode(), _MAX_XML_BYTES)
+    return None if isinstance(found, str) else found
 
 
 def _positive(text: str | None) -> float | None:

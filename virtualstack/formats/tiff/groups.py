@@ -26,8 +26,7 @@ from virtualstack.formats.tiff.georeference import (
     read_crs,
     read_transform,
 )
-from virtualstack.formats.tiff.image import Image
-from virtualstack.formats.tiff.series import Level, Series
+from virtualstack.formats.tiff.image import Image, Level, Series
 from virtualstack.formats.tiff.structure import TiffStructure
 from virtualstack.location import Location
 from virtualstack.manifests import (
@@ -153,11 +152,10 @@ class _Resolution:
             mask, refused = self._masks()
             arrays |= mask
             refusals += refused
-        attributes = {**metadata.dataset_attributes(), **self._series.attributes}
         coordinates = {name: array for name, array in coordinates.items() if name not in self._choices.dropped}
         return ManifestGroup(
             arrays={**coordinates, **arrays},
-            attributes=attributes,
+            attributes=metadata.dataset_attributes(),
             coordinates=frozenset(coordinates),
             loaded=frozenset(coordinates),
             refusals=tuple(refusals),

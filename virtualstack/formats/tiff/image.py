@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import base64
-from dataclasses import dataclass
+from collections.abc import Mapping
+from dataclasses import dataclass, field
 from functools import cached_property
 from typing import Any
 
@@ -14,7 +15,7 @@ from virtualstack.codecs.tiff.settings import BY_STREAM, Settings
 from virtualstack.errors import MalformedFileError
 from virtualstack.formats.tiff.structure import Directory, TiffStructure
 
-__all__ = ["Image", "ImageLayout", "Images"]
+__all__ = ["Image", "ImageLayout", "Images", "Level", "Series"]
 
 _OFFSETS, _COUNTS = (324, 273), (325, 279)
 _JPEG_OFFSET, _JPEG_COUNT = 513, 514
@@ -115,6 +116,30 @@ class Image:
     def name(self) -> str:
         """Name of the image in messages."""
         return f"image {self.directory.number}"
+
+
+@dataclass(frozen=True, eq=False, kw_only=True)
+class Level:
+    """Images of one resolution."""
+
+    images: tuple[Image | None, ...]
+    masks: tuple[Image, ...] = ()
+
+    @property
+    def image(self) -> Image:
+        """The first image that is not missing."""
+        return next(image for image in self.images if image is not None)
+
+
+@dataclass(frozen=True, eq=False, kw_only=True)
+class Series:
+    """Images that form one array, at one or several resolutions."""
+
+    levels: tuple[Level, ...]
+    pages: tuple[tuple[str, int], ...] = ()
+    is_stack: bool = False
+    coordinates: Mapping[str, tuple[Any, Mapping[str, Any]]] = field(default_factory=dict)
+    notes: tuple[str, ...] = ()
 
 
 class Images:

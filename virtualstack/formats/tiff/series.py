@@ -2,51 +2,24 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from typing import Any
 
 from virtualstack.errors import MalformedFileError
 from virtualstack.formats.tiff.arrays import GDAL_METADATA, read_metadata
 from virtualstack.formats.tiff.dialects import detect_dialect, dialect_note, read_dialect_series
-from virtualstack.formats.tiff.image import Image, Images
+from virtualstack.formats.tiff.image import Image, Images, Level, Series
 from virtualstack.formats.tiff.structure import Directory, TiffStructure
 from virtualstack.storage import Source
 from virtualstack.warning import warn
 
-__all__ = ["Level", "Series", "find_series"]
+__all__ = ["find_series"]
 
 _REDUCED, _MASK = 1, 4  # TIFF 6.0, tag 254
 _OLD_REDUCED = 2  # tag 255
 _SUB_DIRECTORIES = 330
 _PLACE = frozenset({33550, 33922, 34264, 34735, 34736, 34737})
 """Tags of the position of an image on Earth: images at different positions are not a stack."""
-
-
-@dataclass(frozen=True, eq=False, kw_only=True)
-class Level:
-    """Images of one resolution."""
-
-    images: tuple[Image | None, ...]
-    masks: tuple[Image, ...] = ()
-
-    @property
-    def image(self) -> Image:
-        """The first image that is not missing."""
-        return next(image for image in self.images if image is not None)
-
-
-@dataclass(frozen=True, eq=False, kw_only=True)
-class Series:
-    """Images that form one array, at one or several resolutions."""
-
-    levels: tuple[Level, ...]
-    pages: tuple[tuple[str, int], ...] = ()
-    is_stack: bool = False
-    title: str | None = None
-    attributes: Mapping[str, Any] = field(default_factory=dict)
-    coordinates: Mapping[str, tuple[Any, Mapping[str, Any]]] = field(default_factory=dict)
-    notes: tuple[str, ...] = ()
 
 
 @dataclass(slots=True)
@@ -81,18 +54,7 @@ def _find(structure: TiffStructure, images: Images, source: Source, damage: list
         note = dialect_note(dialect, structure, directories)
         found = read_dialect_series(dialect, structure, images, source, directories)
         if found is not None:
-            return [
-                Series(
-                    levels=tuple(Level(images=level) for level in x.levels),
-                    pages=x.pages,
-                    is_stack=True,
-                    title=x.title,
-                    attributes=x.attributes,
-                    coordinates=x.coordinates,
-                    notes=() if note is None else (note,),
-                )
-                for x in found
-            ]
+            return [replace(series, notes=() if note is None else (note,)) for series in found]
     mains: list[_Main] = []
     taken = {directory.offset for directory in directories}
     for directory in directories:

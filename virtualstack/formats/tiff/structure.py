@@ -11,6 +11,7 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from struct import Struct
 from typing import Any, Literal
+from xml.etree import ElementTree
 
 import numpy as np
 from numpy.typing import NDArray
@@ -19,7 +20,7 @@ from virtualstack.errors import MalformedFileError
 from virtualstack.location import is_remote
 from virtualstack.storage import Source
 
-__all__ = ["Directory", "Entry", "PrefetchingSource", "TiffStructure"]
+__all__ = ["Directory", "Entry", "PrefetchingSource", "TiffStructure", "read_xml"]
 
 _LOCAL_READ_BYTES, _REMOTE_READ_BYTES = 1 << 14, 1 << 16
 _MAX_READ_BYTES = 1 << 20
@@ -298,3 +299,14 @@ class TiffStructure:
             return raw.decode()
         except UnicodeDecodeError:
             return raw.decode("latin-1")
+
+
+def read_xml(text: str | bytes, most: int, /) -> ElementTree.Element | str:
+    """Parse XML of at most some bytes; return why not as half a sentence: entities may expand beyond all memory."""
+    data = text if isinstance(text, bytes) else text.encode(errors="replace")
+    if len(data) > most or b"<!" in data.replace(b"<!--", b""):
+        return "which declares entities or is very long"
+    try:
+        return ElementTree.fromstring(text)
+    except ElementTree.ParseError as error:
+        return f"which is not XML: {error}"
