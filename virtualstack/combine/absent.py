@@ -15,6 +15,7 @@ from numpy.typing import NDArray
 from virtualstack.dataset import virtual_array
 from virtualstack.errors import Code, CombineError, ManifestError, Remedy
 from virtualstack.manifests import ABSENT, ChunkAxis, ChunkGrid, ChunkManifest, Fill, ManifestArray, stored_number
+from virtualstack.manifests.cells import replaced
 
 __all__ = [
     "Absent",
@@ -85,7 +86,7 @@ def absent_joined(pieces: Sequence[Absent | None], dim: str | None, lengths: Seq
         if not having:
             return None
         axis = dims.index(dim)
-        shape = list(np.broadcast_shapes(*((*x.shape[:axis], 1, *x.shape[axis + 1 :]) for x in having)))
+        shape = list(np.broadcast_shapes(*(replaced(x.shape, axis, 1) for x in having)))
         filled = []
         for found, n in zip(masks, lengths, strict=True):
             shape[axis] = n

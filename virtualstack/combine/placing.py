@@ -20,6 +20,7 @@ from virtualstack.dataset import loaded_variable, virtual_array
 from virtualstack.errors import ChunkAlignmentError
 from virtualstack.location import Location
 from virtualstack.manifests import EMPTY, FIRST, ManifestArray
+from virtualstack.manifests.cells import replaced
 from virtualstack.manifests.manifest import Overlay
 from virtualstack.scanning import scan
 from virtualstack.verify import values_differ
@@ -376,7 +377,7 @@ def _in_whole_chunks(array: ManifestArray, box: tuple[slice, ...]) -> ManifestAr
         lines = cells.lines()
         line = int(lines[np.searchsorted(lines, begin)])
         if begin < line < end:
-            parts = [(*box[:axis], slice(a, b), *box[axis + 1 :]) for a, b in ((begin, line), (line, end))]
+            parts = [replaced(box, axis, slice(a, b)) for a, b in ((begin, line), (line, end))]
             joined: Any = np.concatenate(cast(Any, [_in_whole_chunks(array, part) for part in parts]), axis)
             return cast(ManifestArray, joined)
     return array[box]

@@ -17,6 +17,7 @@ from virtualstack.combine.part import Part, bundled_in, each_node, group_from
 from virtualstack.dataset import expand_dims, virtual_array
 from virtualstack.errors import ChunkAlignmentError, Code, CombineError, Remedy
 from virtualstack.manifests import ABSENT, ChunkAxis, ManifestArray, ManifestGroup
+from virtualstack.manifests.cells import replaced
 from virtualstack.manifests.manifest import Overlay
 
 __all__ = [
@@ -98,7 +99,7 @@ def grown(before: Sequence[int], after: Sequence[int], /) -> list[Box]:
     inner = [(0, n) for n in after]
     for axis, (n, m) in enumerate(zip(before, after, strict=True)):
         if m > n:
-            found.append((*inner[:axis], (n, m), *inner[axis + 1 :]))
+            found.append(replaced(tuple(inner), axis, (n, m)))
         inner[axis] = (0, min(n, m))
     return [box for box in found if all(a < b for a, b in box)]
 
@@ -132,7 +133,7 @@ def merged(boxes: Iterable[Box], /) -> list[Box]:
                 and box[axis][0] <= last[axis][1]
             ):
                 stop = max(last[axis][1], box[axis][1])
-                joined[-1] = (*last[:axis], (last[axis][0], stop), *last[axis + 1 :])
+                joined[-1] = replaced(last, axis, (last[axis][0], stop))
             else:
                 joined.append(box)
         found = joined

@@ -16,6 +16,7 @@ from numpy.typing import NDArray
 from virtualstack.errors import WriterError
 from virtualstack.icechunk.format import choose_checksum
 from virtualstack.manifests import FIRST, INLINE, ChunkManifest
+from virtualstack.manifests.cells import begins_run
 
 __all__ = ["Changes", "changes_between", "inline_chunks", "kept_beyond", "set_references"]
 
@@ -194,7 +195,7 @@ def _set_box(
 
 def _texts(names: NDArray[np.object_], codes: NDArray[Any]) -> list[str]:
     """Return the name of each code; names are repeated by run of one code if runs are long, which is faster."""
-    begin = np.flatnonzero(np.append(True, codes[1:] != codes[:-1]))
+    begin = np.flatnonzero(begins_run(codes.size, codes))
     if begin.size > codes.size // _MIN_RUN_CHUNKS:
         return list(names[codes].tolist())
     lengths = np.diff(np.append(begin, codes.size)).tolist()

@@ -116,7 +116,7 @@ def first_cell(box: CellBox, bad: NDArray[np.bool_], /) -> tuple[int, ...]:
     return tuple(side.start + int(i) for side, i in zip(box, found, strict=True))
 
 
-def replaced(values: tuple[int, ...], at: int, value: int, /) -> tuple[int, ...]:
+def replaced[T](values: tuple[T, ...], at: int, value: T, /) -> tuple[T, ...]:
     """Return values, such as the index of a cell, with another value for one axis."""
     return (*values[:at], value, *values[at + 1 :])
 

@@ -26,6 +26,7 @@ from virtualstack.manifests.agreement import (
     stored_fill,
 )
 from virtualstack.manifests.array import ManifestArray, implements, nulls
+from virtualstack.manifests.cells import replaced
 from virtualstack.manifests.chunk_manifest import ChunkManifest
 from virtualstack.manifests.encoding import Fill, native
 from virtualstack.manifests.filling import choose, holes, pad_axis, pad_axis_by_elements
@@ -65,7 +66,7 @@ def concatenate(arrays: Sequence[Any], axis: int | None = 0, **unsupported: Any)
     if len(used) == 1 and used[0].manifest is parts[0].manifest:
         return replace(parts[0], dimension_names=None)
     first, axes = used[0], [part.grid.axes for part in used]
-    is_aligned = all(x[:axis] == axes[0][:axis] and x[axis + 1 :] == axes[0][axis + 1 :] for x in axes)
+    is_aligned = all(replaced(x, axis, axes[0][axis]) == axes[0] for x in axes)
     if is_aligned and not all(isinstance(part.manifest, ChunkManifest) for part in used):
         grid = first.grid.replace(axis, joining.join_axes([x[axis] for x in axes]))
         manifest = JoinedManifest.from_parts([part.manifest for part in used], axis)

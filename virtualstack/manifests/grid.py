@@ -10,6 +10,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from virtualstack.errors import ManifestError
+from virtualstack.manifests.cells import begins_run, replaced
 
 __all__ = ["MAX_AXIS_LENGTH", "ChunkAxis", "ChunkGrid", "as_range", "cell_of_key", "parse_cell", "union"]
 
@@ -194,7 +195,7 @@ class ChunkAxis:
         met = self.cover(low, high + 1)
         if len(picked) < len(met):  # steps over whole cells, perhaps over very many
             cells = self.find(low + np.arange(len(picked)) * k)
-            cells = cells[np.append(True, cells[1:] != cells[:-1])]
+            cells = cells[begins_run(cells.size, cells)]
         else:
             cells = np.arange(met.start, met.stop)
         start = self.starts(cells)
@@ -281,7 +282,7 @@ class ChunkGrid:
 
     def replace(self, axis: int, new: ChunkAxis, /) -> ChunkGrid:
         """Return the grid with one axis replaced."""
-        return ChunkGrid((*self.axes[:axis], new, *self.axes[axis + 1 :]))
+        return ChunkGrid(replaced(self.axes, axis, new))
 
     def __repr__(self) -> str:
         return f"ChunkGrid({' x '.join(map(repr, self.axes)) or 'scalar'})"

@@ -14,7 +14,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from virtualstack.errors import ChunkAlignmentError
-from virtualstack.manifests.cells import along
+from virtualstack.manifests.cells import along, replaced
 from virtualstack.manifests.chunk_manifest import ENTRY, ChunkManifest
 from virtualstack.manifests.encoding import ChunkEncoding
 from virtualstack.manifests.grid import ChunkAxis, ChunkGrid
@@ -84,7 +84,7 @@ def stepped(encoding: ChunkEncoding, axis: int, step: int, /) -> ChunkEncoding:
     """Multiply a stride by a step; a stride longer than the chunk, which only cells of one element have, is limited."""
     strides, most = encoding.strides, max(encoding.size, 1)
     stride = min(max(strides[axis] * step, -most), most)
-    return encoding.with_strides((*strides[:axis], stride, *strides[axis + 1 :]))
+    return encoding.with_strides(replaced(strides, axis, stride))
 
 
 def _with_steps(manifest: ChunkManifest, axis: int, steps: NDArray[np.int64]) -> ChunkManifest:
@@ -105,7 +105,7 @@ def _with_steps(manifest: ChunkManifest, axis: int, steps: NDArray[np.int64]) ->
 def check_cells(grid: ChunkGrid, axis: int, n_cells: int, /) -> None:
     """Refuse to cut an axis into ``n_cells`` cells if the grid then has more than :data:`MAX_CUT_CELLS` cells."""
     before = math.prod(grid.shape)
-    after = math.prod(grid.shape[:axis]) * n_cells * math.prod(grid.shape[axis + 1 :])
+    after = math.prod(replaced(grid.shape, axis, n_cells))
     if after > max(MAX_CUT_CELLS, before):
         raise ChunkAlignmentError(
             f"this would cut the chunks into {after} pieces, and a manifest has at most {MAX_CUT_CELLS} of "

@@ -14,7 +14,7 @@ from numpy.typing import NDArray
 from virtualstack.codecs.equivalence import tells_values
 from virtualstack.errors import CombineError
 from virtualstack.location import Location
-from virtualstack.manifests.cells import CellNumbers, ManifestSummary, along, begins_run
+from virtualstack.manifests.cells import CellNumbers, ManifestSummary, along, begins_run, replaced
 from virtualstack.manifests.chunk_manifest import ENTRY, FIRST, INLINE, ChunkManifest
 from virtualstack.manifests.encoding import Fill
 from virtualstack.manifests.grid import ChunkAxis, ChunkGrid, union
@@ -62,8 +62,7 @@ class JoinedManifest(UnreadManifest):
     @property
     def shape(self) -> tuple[int, ...]:
         """Shape of the grid, in cells."""
-        first = self.parts[0].shape
-        return (*first[: self.axis], int(self._ends[-1]), *first[self.axis + 1 :])
+        return replaced(self.parts[0].shape, self.axis, int(self._ends[-1]))
 
     @property
     def url(self) -> str | None:
@@ -98,7 +97,7 @@ class JoinedManifest(UnreadManifest):
         found = map_in_threads(lambda x: x[0].pick(x[1]), wanted)
         joined = found[0]
         if len(found) > 1 or joined.fill != self.fill:
-            own = ChunkManifest.empty((*joined.shape[:along], 0, *joined.shape[along + 1 :]), self.fill)
+            own = ChunkManifest.empty(replaced(joined.shape, along, 0), self.fill)
             joined = join([own, *found], along)  # its fill becomes the first one
         if (order[1:] < order[:-1]).any():
             back = [np.argsort(order) if i == along else np.arange(n) for i, n in enumerate(joined.shape)]

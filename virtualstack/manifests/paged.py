@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 import os
 import sys
 import uuid
@@ -20,6 +19,7 @@ from virtualstack.errors import ManifestError
 from virtualstack.location import is_remote
 from virtualstack.manifests.cells import CellNumbers, ManifestSummary, begins_run
 from virtualstack.manifests.chunk_manifest import ChunkManifest
+from virtualstack.manifests.encoding import c_strides
 from virtualstack.manifests.grid import MAX_AXIS_LENGTH
 from virtualstack.manifests.manifest import Tables, UnreadManifest
 from virtualstack.manifests.unify import join
@@ -105,8 +105,7 @@ class PagedManifest(UnreadManifest):
 
     def __post_init__(self) -> None:
         if not self.strides:
-            strides = tuple(math.prod(self.shape[i + 1 :]) for i in range(len(self.shape)))
-            object.__setattr__(self, "strides", strides)
+            object.__setattr__(self, "strides", c_strides(self.shape))
         spans = [max(n - 1, 0) * step for n, step in zip(self.shape, self.strides, strict=True)]
         first = self.first_row + sum(span for span in spans if span < 0)
         if first < 0:

@@ -11,6 +11,7 @@ from numpy.typing import NDArray
 
 from virtualstack.codecs.equivalence import agreed
 from virtualstack.location import Location
+from virtualstack.manifests.cells import replaced
 from virtualstack.manifests.chunk_manifest import ENTRY, FIRST, INLINE, MAX_SPARE_ROWS, ChunkManifest
 from virtualstack.manifests.encoding import ChunkEncoding, Fill
 
@@ -174,9 +175,8 @@ def join(manifests: Sequence[ChunkManifest], axis: int, /) -> ChunkManifest:
     Entries are copied once.
     """
     tables, manifests, recodings = _share(manifests)
-    first = manifests[0].shape
     ends = np.cumsum([manifest.shape[axis] for manifest in manifests]).tolist()
-    shape = (*first[:axis], ends[-1], *first[axis + 1 :])
+    shape = replaced(manifests[0].shape, axis, ends[-1])
     entries = np.empty(shape, ENTRY)
     starts = np.zeros(shape, np.int64) if any(x.starts is not None for x in manifests) else None
     before = (slice(None),) * axis

@@ -184,8 +184,7 @@ class SteppedManifest(DerivedManifest, UnreadManifest):
     @property
     def shape(self) -> tuple[int, ...]:
         """Shape of the grid, in cells."""
-        shape = self.base.shape
-        return (*shape[: self.axis], self.cells.size, *shape[self.axis + 1 :])
+        return replaced(self.base.shape, self.axis, self.cells.size)
 
     @property
     def tables(self) -> ChunkManifest:
@@ -200,7 +199,7 @@ class SteppedManifest(DerivedManifest, UnreadManifest):
     def read_entries(self, cells: CellNumbers, shape: tuple[int, ...], /) -> ChunkManifest:
         """Return the entries of some cells."""
         at = cells[self.axis]
-        found = self.base.pick((*cells[: self.axis], self.cells[at], *cells[self.axis + 1 :]))
+        found = self.base.pick(replaced(cells, self.axis, self.cells[at]))
         firsts = self.firsts[at]
         if firsts.any():
             found = begin_at(found, self.axis, firsts)

@@ -26,7 +26,7 @@ from virtualstack.manifests import (
     ManifestSummary,
 )
 from virtualstack.manifests.cell_bounds import check_reach, fit
-from virtualstack.manifests.cells import CellNumbers
+from virtualstack.manifests.cells import CellNumbers, begins_run
 from virtualstack.manifests.manifest import UnreadManifest
 from virtualstack.manifests.paged import map_in_threads
 from virtualstack.vstack.format.archive import Archive, Segment
@@ -189,7 +189,7 @@ class StoredManifest(UnreadManifest):
         if n:
             order = None if (key[1:] >= key[:-1]).all() else np.argsort(key, kind="stable")
             sorted_key = key if order is None else key[order]
-            begins = np.flatnonzero(np.append(True, sorted_key[1:] != sorted_key[:-1]))
+            begins = np.flatnonzero(begins_run(n, sorted_key))
             if len(begins) > _MAX_PAGES:
                 raise ManifestError(f"{len(begins)} pages were requested at once, but at most {_MAX_PAGES} are read")
             runs = list(zip(begins.tolist(), [*begins[1:].tolist(), n], strict=True))
