@@ -27,6 +27,7 @@ __all__ = [
     "BytesDecoder",
     "CodecError",
     "bounded_decoder",
+    "decode_zstd",
     "encoded_size",
     "new_gzip",
     "new_zlib",
@@ -117,22 +118,30 @@ def _lzma(options: Mapping[str, Any]) -> BytesDecoder:
     return lambda raw, size, limit: _drain("the LZMA stream", new, raw, limit, is_many=True)
 
 
+def decode_zstd(raw: BytesLike, size: int | None, limit: int, /) -> BytesLike:
+    """Decompress a zstd frame of ``size`` bytes, if they are known, and at most ``limit``.
+
+    Raises
+    ------
+    CodecError
+        The frame holds another number of bytes, or does not say how many.
+    RuntimeError
+        The frame is damaged.
+    """
+    found = _zstd_size(bytes(raw[:18]))
+    if found is not None:
+        check_size("the zstd frame", found, size, limit)
+        size = found
+    elif size is None:
+        raise CodecError("the zstd frame does not say how many bytes it holds, and nothing else does")
+    out = np.empty(size, np.uint8)
+    if size:
+        numcodecs.Zstd().decode(raw, out)
+    return out
+
+
 def _zstd(options: Mapping[str, Any]) -> BytesDecoder:
-    codec = numcodecs.Zstd()
-
-    def decode(raw: BytesLike, size: int | None, limit: int, /) -> BytesLike:
-        found = _zstd_size(bytes(raw[:18]))
-        if found is not None:
-            check_size("the zstd frame", found, size, limit)
-            size = found
-        elif size is None:
-            raise CodecError("the zstd frame does not say how many bytes it holds, and nothing else does")
-        out = np.empty(size, np.uint8)
-        if size:
-            codec.decode(raw, out)
-        return out
-
-    return decode
+    return decode_zstd
 
 
 def _zstd_size(header: bytes) -> int | None:

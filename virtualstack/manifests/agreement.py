@@ -16,6 +16,7 @@ from virtualstack.codecs.cf_times import CODING_ERRORS, quiet
 from virtualstack.errors import Code, CombineError, ManifestError, Remedy
 from virtualstack.location import Access
 from virtualstack.manifests.array import ManifestArray
+from virtualstack.manifests.cells import replaced
 from virtualstack.manifests.cf import differing_key, is_nan
 from virtualstack.manifests.encoding import Fill
 
@@ -270,12 +271,9 @@ def of_one_dtype(parts: list[ManifestArray], /) -> list[ManifestArray]:
 def check_joinable(parts: Sequence[ManifestArray], axis: int, /) -> None:
     """Check that the shapes agree except along an axis, and that stored numbers have the same meaning."""
     first = parts[0]
-    shape = first.shape
+    shape = replaced(first.shape, axis, 0)
     for other in parts[1:]:
-        if other.shape == shape:
-            continue
-        left, right = (x.shape[:axis] + x.shape[axis + 1 :] for x in (first, other))
-        if left != right:
+        if replaced(other.shape, axis, 0) != shape:
             raise CombineError(
                 f"variable '{first.name}' has shape {first.shape} in {_place(first)} and {other.shape} in "
                 f"{_place(other)}; they must be equal but for axis {axis}",

@@ -10,8 +10,8 @@ import numpy as np
 from numcodecs import zstd
 from numpy.typing import NDArray
 
-from virtualstack.codecs.bounded import CodecError, bounded_decoder
-from virtualstack.codecs.codec import Codec, shortened
+from virtualstack.codecs.bounded import CodecError, decode_zstd
+from virtualstack.codecs.codec import shortened
 from virtualstack.errors import ManifestError
 from virtualstack.manifests.cells import MAX_READ_CELLS
 
@@ -154,10 +154,7 @@ def _unpack_rows(data: memoryview, at: int, n: int, n_words: int) -> tuple[NDArr
 
 
 def _decompress(body: memoryview, size: int) -> memoryview:
-    decode = bounded_decoder(Codec("zstd"))
-    if decode is None:
-        raise RuntimeError("zstd is a codec of ours")
     try:
-        return memoryview(decode(body, size, size))
+        return memoryview(decode_zstd(body, size, size))
     except (CodecError, RuntimeError) as error:
         raise ManifestError(f"packed entries are damaged: {error}") from error

@@ -21,8 +21,7 @@ from typing import Any
 import orjson
 from numcodecs import zstd
 
-from virtualstack.codecs.bounded import CodecError, bounded_decoder
-from virtualstack.codecs.codec import Codec
+from virtualstack.codecs.bounded import CodecError, decode_zstd
 from virtualstack.errors import ManifestError, SourceNotFoundError, StorageError
 from virtualstack.formats.base import Reader, ReadOptions
 from virtualstack.formats.registry import list_readers
@@ -376,10 +375,7 @@ def _parse(data: bytes) -> tuple[Mapping[str, Any], memoryview]:
     packed = memoryview(data)[len(_MAGIC) + 16 :]
     if not data.startswith(_MAGIC + hashlib.blake2b(packed, digest_size=16).digest()):
         raise ValueError("it was not written by virtualstack, or it is damaged")
-    decode = bounded_decoder(Codec("zstd"))
-    if decode is None:
-        raise RuntimeError("zstd is a codec of ours")
-    body = memoryview(decode(packed, None, _MAX_ENTRY_BYTES))
+    body = memoryview(decode_zstd(packed, None, _MAX_ENTRY_BYTES))
     length = int.from_bytes(body[:8], "little")
     header = orjson.loads(body[8 : 8 + length])
     return header, body[8 + length :]
