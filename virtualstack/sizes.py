@@ -1,12 +1,16 @@
-"""Read and write numbers of bytes as people write them."""
+"""Read and write numbers of bytes as people write them, and divide axes into chunks of equal length."""
 
 from __future__ import annotations
 
+import math
 import re
 from numbers import Integral
 
-__all__ = ["byte_count", "chunk_byte_count", "human_bytes"]
+import numpy as np
 
+__all__ = ["byte_count", "chunk_byte_count", "equal_chunk_length", "human_bytes"]
+
+_MAX_DIVIDED = 1 << 40  # the number of candidates is the square root
 _UNITS = {"": 1, "B": 1, "KB": 10**3, "MB": 10**6, "GB": 10**9, "KIB": 2**10, "MIB": 2**20, "GIB": 2**30}
 
 
@@ -50,6 +54,20 @@ def chunk_byte_count(chunk_size: int | str | None, /, *, auto: int) -> int | Non
     if found == 0:
         raise ValueError(f"chunk_size={chunk_size!r} is less than one byte")
     return found
+
+
+def equal_chunk_length(n: int, least: int, most: int, /) -> int | None:
+    """Return the greatest divisor of ``n`` from ``least`` to ``most``; ``None`` if there is none, or ``n`` is huge.
+
+    >>> equal_chunk_length(365, 25, 100), equal_chunk_length(365, 25, 50)
+    (73, None)
+    """
+    if not 0 < n < _MAX_DIVIDED:
+        return None
+    small = np.arange(1, math.isqrt(n) + 1)
+    small = small[n % small == 0]
+    divisors = np.concatenate([small, n // small])
+    return max(divisors[(divisors >= least) & (divisors <= most)].tolist(), default=None)
 
 
 def human_bytes(size: int, /) -> str:

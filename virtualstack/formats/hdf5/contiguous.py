@@ -21,6 +21,7 @@ from virtualstack.location import Location, local_path
 from virtualstack.manifests import ENTRY, FIRST, ChunkAxis, ChunkEncoding, ChunkGrid, ChunkManifest, Fill
 from virtualstack.manifests.cells import along
 from virtualstack.manifests.encoding import c_strides
+from virtualstack.sizes import equal_chunk_length
 
 __all__ = ["UNLIMITED", "FileSegment", "contiguous_chunks", "external_segments", "split_shape"]
 
@@ -70,14 +71,7 @@ def _chunk_length(n: int, most: int) -> int:
     """Return the length, at most ``most``, of equal parts of ``n`` elements; otherwise the last part is shorter."""
     if n <= most:
         return n
-    if n < 1 << 40:  # the number of candidates is the square root of n
-        small = np.arange(1, math.isqrt(n) + 1)
-        small = small[n % small == 0]
-        divisors = np.concatenate([small, n // small])
-        best = int(divisors[divisors <= most].max())
-        if 4 * best >= most:
-            return best
-    return -(-n // -(-n // most))
+    return equal_chunk_length(n, -(-most // 4), most) or -(-n // -(-n // most))
 
 
 def contiguous_chunks(

@@ -14,6 +14,7 @@ from virtualstack.errors import Remedy
 from virtualstack.formats.netcdf3.header import NetCDF3Header, NetCDF3Variable, malformed
 from virtualstack.location import Location
 from virtualstack.manifests import ENTRY, FIRST, ChunkEncoding, ChunkGrid, ChunkManifest, Fill
+from virtualstack.sizes import equal_chunk_length
 
 __all__ = ["DataLayout", "Extent", "check_inside", "chunk_shape", "lay_out", "references"]
 
@@ -128,9 +129,6 @@ def _count_records(records: list[_Slab], record_step: int, size: int) -> tuple[i
     return n, max(size - records[0].variable.begin - n * record_step, 0)
 
 
-_MAX_TRIED_LENGTHS = 1 << 20
-
-
 def chunk_shape(extent: Extent, chunk_size: int | None, /, *, is_exact: bool) -> tuple[int, ...]:
     """Choose the shape of chunks: whole rows along the leading axes, each one contiguous range.
 
@@ -159,24 +157,12 @@ def chunk_shape(extent: Extent, chunk_size: int | None, /, *, is_exact: bool) ->
         row //= shape[axis]
         most = max(chunk_size // row, 1)
         if is_exact:
-            chunks[axis] = _divisor(shape[axis], most, max(most // 2, 1)) or most
+            chunks[axis] = equal_chunk_length(shape[axis], most // 2, most) or most
         else:
-            chunks[axis] = _divisor(shape[axis], most, max(most // 256, 1)) or shape[axis]
+            chunks[axis] = equal_chunk_length(shape[axis], most // 256, most) or shape[axis]
         if chunks[axis] > 1:
             break
     return tuple(chunks)
-
-
-def _divisor(n: int, most: int, least: int) -> int | None:
-    """Return the greatest divisor of ``n`` from ``least`` to ``most``, if a bounded search finds one."""
-    fewest, most_chunks = -(-n // most), n // least
-    if most - least < most_chunks - fewest:
-        lengths = np.arange(most, max(least, most - _MAX_TRIED_LENGTHS) - 1, -1, dtype=np.int64)
-        found = lengths[n % lengths == 0]
-        return int(found[0]) if found.size else None
-    counts = np.arange(fewest, min(most_chunks, fewest + _MAX_TRIED_LENGTHS) + 1, dtype=np.int64)
-    found = counts[n % counts == 0]
-    return n // int(found[0]) if found.size else None
 
 
 def references(

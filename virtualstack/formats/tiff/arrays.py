@@ -27,6 +27,7 @@ from virtualstack.manifests import (
     ManifestArray,
     value_changing,
 )
+from virtualstack.sizes import equal_chunk_length
 
 __all__ = [
     "AUTO_CHUNK_BYTES",
@@ -352,11 +353,7 @@ def _chunk_rows(layout: ImageLayout, most_bytes: int | None) -> int:
     if most_bytes is None:
         return layout.height
     most = min(max(1, most_bytes // layout.row_size), layout.height)
-    least = max(1, most // _MAX_CHUNK_REDUCTION)
-    for n in range(-(-layout.height // most), layout.height // least + 1):
-        if layout.height % n == 0:
-            return layout.height // n
-    return most
+    return equal_chunk_length(layout.height, most // _MAX_CHUNK_REDUCTION, most) or most
 
 
 def _cut(layout: ImageLayout, base: NDArray[np.int64], rows: int) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
