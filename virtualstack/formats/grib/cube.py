@@ -177,16 +177,9 @@ def _said(table: FieldTable, rows: NDArray[np.int64]) -> dict[str, Any]:
     """Return the attributes that cfgrib reads from the first field of a variable; they are cached by its header."""
     kind = _of_first(table, rows, "gridType")
     digest = table.digests[table.fields["header"][rows[0]]]
-    return _SAID.get((digest, kind), lambda: _asked(_first(table, rows), _keys_of_grid(kind)))
-
-
-def _asked(first: Any, keys: list[str]) -> dict[str, Any]:
     cfgrib = import_cfgrib("dataset")
-    return cfgrib.read_data_var_attrs(first, [*cfgrib.EXTRA_DATA_ATTRIBUTES_KEYS, *keys])  # type: ignore[no-any-return]
-
-
-def _keys_of_grid(kind: str) -> list[str]:
-    return list(import_cfgrib("dataset").GRID_TYPE_MAP.get(kind, []))
+    keys = [*cfgrib.EXTRA_DATA_ATTRIBUTES_KEYS, *cfgrib.GRID_TYPE_MAP.get(kind, ())]
+    return _SAID.get((digest, kind), lambda: cfgrib.read_data_var_attrs(_first(table, rows), keys))
 
 
 def _of_first(table: FieldTable, rows: NDArray[np.int64], key: str) -> Any:

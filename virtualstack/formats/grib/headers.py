@@ -29,7 +29,6 @@ __all__ = [
     "Parameter",
     "has_endless_time",
     "header_parts",
-    "interval_end",
     "make_header",
     "timeless",
 ]
@@ -102,11 +101,6 @@ def _header_2(field: Field, with_times: bool) -> GribHeader:
     product, step = found
     start = bytes((2, 0, field.discipline))
     return GribHeader(b"".join((start, identification[:12], identification[19:], product, *rest)), time, step)
-
-
-def interval_end(template: int, /) -> int | None:
-    """Return the offset in section 4 of the end date of an interval; ``None`` for a template of a point in time."""
-    return _TEMPLATES[template]
 
 
 def timeless(product: bytes, time: int, /) -> tuple[bytes, float | None] | None:
@@ -271,7 +265,7 @@ def _parts_2(field: Field, time: int) -> Iterator[HeaderPart]:
     yield HeaderPart(_OF_MEMBER, b"".join((b"\2N", product[5:9], product[34:37] if member else b"", run, local)))
     is_any = types in ANY_VALUE_2 and int.from_bytes(identification[5:7], "big") not in WITH_CONDITIONS
     product = _without(product, *member, *(_VALUES if is_any else ()))
-    end = interval_end(template)
+    end = _TEMPLATES[template]
     untimed = product[11:18] + (product[22:] if end is None else product[22:end] + product[end + 7 :])
     others = b"".join((b"\2P", product[:9], untimed, rest))
     values = field.discipline, *product[_PARAMETER]

@@ -21,8 +21,9 @@ from virtualstack.formats.tiff.arrays import AUTO_CHUNK_BYTES
 from virtualstack.formats.tiff.groups import Choices, dataset_group, tree_group
 from virtualstack.formats.tiff.image import Images
 from virtualstack.formats.tiff.series import find_series
-from virtualstack.formats.tiff.sidecars import is_local, read_mask, read_pam
+from virtualstack.formats.tiff.sidecars import read_mask, read_pam
 from virtualstack.formats.tiff.structure import PrefetchingSource, TiffStructure
+from virtualstack.location import local_path
 from virtualstack.manifests import ManifestGroup
 from virtualstack.sizes import chunk_byte_count
 from virtualstack.storage import Storage
@@ -97,7 +98,8 @@ class TIFF:
             dropped=options.drop_variables,
             inline_limit=options.inline_limit,
         )
-        if is_local(url) if self.sidecars is None else self.sidecars:
+        is_local = local_path(url) is not None  # files beside it cost no request
+        if is_local if self.sidecars is None else self.sidecars:
             choices = replace(choices, pam=read_pam(url, storage), mask=read_mask(url, storage, choices.most_bytes))
         make = dataset_group if options.is_tree is False else tree_group
         return make(structure, series, choices, source.location)

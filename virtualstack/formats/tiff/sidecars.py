@@ -6,18 +6,12 @@ from virtualstack.errors import SourceNotFoundError
 from virtualstack.formats.tiff.arrays import Axes, image_array
 from virtualstack.formats.tiff.image import Images
 from virtualstack.formats.tiff.structure import PrefetchingSource, TiffStructure
-from virtualstack.location import local_path
 from virtualstack.manifests import ManifestArray
 from virtualstack.storage import Source, Storage
 
-__all__ = ["is_local", "read_mask", "read_pam"]
+__all__ = ["read_mask", "read_pam"]
 
 _MAX_BYTES = 16 << 20
-
-
-def is_local(url: str, /) -> bool:
-    """Return whether files beside a file cost no request."""
-    return local_path(url) is not None
 
 
 def read_pam(url: str, storage: Storage, /) -> bytes | None:
