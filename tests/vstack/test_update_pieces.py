@@ -71,9 +71,9 @@ def test_any_pieces_in_any_order(tmp_path, url):
 
 def test_other_steps_are_refused_unless_told(tmp_path, url):
     """By default labels of other dimensions are the store's, and the error names what to do."""
-    with pytest.raises(CombineError, match=r"'step' differs.*join='outer' adds them"):
+    with pytest.raises(CombineError, match=r"'step' differs.*add them with join='outer'"):
         vs.Repository.open(url).update(piece(tmp_path, 1, [6]), dim="time")
-    with pytest.raises(CombineError, match=r"has no label of 'step'.*join='outer' to add its labels"):
+    with pytest.raises(CombineError, match=r"has no label of 'step'.*Add its labels with join='outer'"):
         vs.Repository.open(url).update(piece(tmp_path, 1, [9]), dim="time", join="left")
 
 
@@ -251,7 +251,7 @@ def test_values_that_come_from_no_file(tmp_path):
     repo = vs.Repository.create(tmp_path / "r.vstack", tmp_path / "a.nc")
     for prefer in ("newest", lambda file: file.url):
         with pytest.raises(
-            CombineError, match=r"from '.*a\.nc', which differ .* the values in memory; .* 'last' takes the later part$"
+            CombineError, match=r"from '.*a\.nc', which differ .* the values in memory; .*'last' takes the later part$"
         ):
             repo.update(cube + 5, dim="time", prefer=prefer)
     assert repo.update(cube + 5, dim="time", prefer="first").open_dataset()["r"].values.tolist() == [0.0, 1.0]

@@ -75,7 +75,7 @@ def _option(name: str, value: Any, options: Mapping[str, click.Parameter]) -> st
     if getattr(param, "is_flag", False):
         return flag if value is True else None
     if name == "storage":
-        texts: list[str | None] = [json.dumps(value)]
+        texts: list[str | None] = [_text(value) if isinstance(value, Code) else json.dumps(value)]
     elif isinstance(value, Mapping):
         texts = [f"{key}={_text(each)}" for key, each in value.items()]
     else:

@@ -7,12 +7,26 @@ one, it is read as a stranger would read it. The places that a user named are pr
 
 from __future__ import annotations
 
+import json
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
+from typing import Any
 
+from virtualstack.errors import Code, Remedy
 from virtualstack.location import split_url
 
-__all__ = ["EVERYWHERE", "Named", "UnnamedBucket", "advice", "in_both", "in_either", "is_named", "place"]
+__all__ = [
+    "EVERYWHERE",
+    "Named",
+    "UnnamedBucket",
+    "advice",
+    "in_both",
+    "in_either",
+    "is_named",
+    "options_at",
+    "place",
+    "places",
+]
 
 type Named = tuple[str, ...] | None
 """Prefixes of URLs, each ending in ``/``, or `EVERYWHERE`; ``None``: all."""
@@ -70,8 +84,19 @@ def in_either(each: Iterable[Named], /) -> Named:
     return tuple(sorted(found)) if known else None
 
 
-def advice(root: str, /) -> str:
+def advice(root: str, /) -> Remedy:
     """Return how to let references use the credentials of this account at a place."""
-    return (
-        f"Only references name '{root}', so no credentials were sent. To send yours, open them with allow=[\"{root}\"]"
+    return Remedy(
+        f"only references name '{root}', so no credentials were sent: to send yours, open them with", allow=places(root)
     )
+
+
+def places(*urls: str) -> list[Code]:
+    """Return a value of ``allow=`` for a message."""
+    return [Code(f'"{url}"', url) for url in urls]
+
+
+def options_at(root: str, **options: Any) -> Code:
+    """Return a value of ``storage=`` with options for a place, for a message."""
+    shown = ", ".join(f'"{key}": {x if isinstance(x, bool) else json.dumps(x)}' for key, x in options.items())
+    return Code(f'{{"{root}": {{{shown}}}}}', json.dumps({root: options}))

@@ -29,13 +29,13 @@ from urllib.parse import quote, unquote
 import obstore
 from obstore.store import AzureStore, GCSStore, HTTPStore, S3Store
 
-from virtualstack.errors import AccessDeniedError, StorageError
+from virtualstack.errors import AccessDeniedError, Remedy, StorageError
 from virtualstack.location import Location, split_url
 from virtualstack.storage.backends import WAITING
 from virtualstack.storage.identities import aws, azure
 from virtualstack.storage.identities.earthdata import is_archive
 from virtualstack.storage.identities.identity import Identity, identities, normalise
-from virtualstack.storage.named import UnnamedBucket, advice
+from virtualstack.storage.named import UnnamedBucket, advice, options_at
 from virtualstack.storage.obstore_errors import (
     RangesIgnoredError,
     WrongRegionError,
@@ -66,12 +66,11 @@ _FIRST_PAGE_KEYS = 50  # servers return 1000 and more at once
 _PAGE_KEYS = 1000  # keys in one page of a listing
 _FREE_LISTINGS = 4
 _MIN_REQUESTS_PER_LISTING = 8  # requests for one object each, at once
-_EXAMPLES = {
-    "s3": '{"access_key_id": "...", "secret_access_key": "..."}',
-    "gs": '{"service_account_path": "..."}',
-    "az": '{"account_name": "...", "account_key": "..."}',
-    "http": '{"headers": {"Authorization": "..."}}',
-    "store": "...",
+_EXAMPLES: Mapping[str, Mapping[str, Any]] = {
+    "s3": {"access_key_id": "...", "secret_access_key": "..."},
+    "gs": {"service_account_path": "..."},
+    "az": {"account_name": "...", "account_key": "..."},
+    "http": {"headers": {"Authorization": "..."}},
 }
 _SAFE = "/!$&'()*+,;=:@~[]^|"  # characters that obstore does not encode in the path of an http URL
 
@@ -288,8 +287,9 @@ class Connection:
         if not self._is_named:
             remedy = advice(split_url(url)[0])
         else:
-            remedy = f'Give credentials that have access: storage={{"{self.root}": {_EXAMPLES[self._service]}}}'
-        raise AccessDeniedError(f"access denied: '{url}' (tried: {'; '.join(refused)}). {remedy}", url=url)
+            example = options_at(self.root, **_EXAMPLES.get(self._service, {}))
+            remedy = Remedy("give credentials that have access:", storage=example)
+        raise AccessDeniedError(f"access denied: '{url}' (tried: {'; '.join(refused)})", remedy, url=url)
 
     def _ask_as[T](self, identity: Identity, url: str, ask: Callable[[ObjectStore], T]) -> T:
         for _ in range(_MAX_REGIONS):
@@ -306,8 +306,8 @@ class Connection:
                     self._region = region
                     self._stores.clear()
         raise StorageError(
-            f"'{url}': the server answered with a redirect without a target, as S3 does for a bucket of another "
-            f'region. Name its region: storage={{"{self.root}": {{"region": "..."}}}}',
+            f"'{url}': the server answered with a redirect without a target, as S3 does for a bucket of another region",
+            Remedy("name its region:", storage=options_at(self.root, region="...")),
             url=url,
         ) from wrong
 

@@ -8,10 +8,10 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Self
 
-from virtualstack.errors import ForbiddenLocationError, WriterError
+from virtualstack.errors import ForbiddenLocationError, Remedy, WriterError
 from virtualstack.location import absolute_url, are_plain, flaw, is_remote, outermost, split_url
 from virtualstack.storage.hosts import is_host, why_not_public
-from virtualstack.storage.named import EVERYWHERE, place
+from virtualstack.storage.named import EVERYWHERE, place, places
 from virtualstack.storage.registry import OBJECT_STORES, WEB
 from virtualstack.storage.signatures import without_signature
 from virtualstack.storage.standing import standing_places
@@ -251,10 +251,12 @@ private. Open it with allow=["http://10.0.0.1/"]
         for each in sorted({x.allow for x in refused.values() if x.allow is not None}):
             if not missing or not each.startswith(missing[-1]):
                 missing.append(each)
-        words = ", ".join(f'"{x}"' for x in missing)
-        how = f"vs.Listed({words})" if self.is_listed else f"[{words}]"
-        remedy = f"Open it with allow={how}" if first.allow else "References should name no such URL: ask who wrote it"
-        return ForbiddenLocationError(f"'{who}' refers to {_shown(url)}, {first.why}. {remedy}", url=url)
+        remedy = Remedy("references should name no such URL: ask who wrote it")
+        if first.allow and self.is_listed:
+            remedy = Remedy("open it with", f"allow=vs.Listed({', '.join(map(repr, places(*missing)))})", allow=missing)
+        elif first.allow:
+            remedy = Remedy("open it with", allow=places(*missing))
+        return ForbiddenLocationError(f"'{who}' refers to {_shown(url)}, {first.why}", remedy, url=url)
 
 
 def read_allowed_urls(allow: Allow, /) -> tuple[str, ...]:

@@ -14,7 +14,8 @@ from email.utils import parsedate_to_datetime
 from functools import partial
 from typing import Any, Self
 
-from virtualstack.errors import StorageError
+from virtualstack.errors import Remedy, StorageError
+from virtualstack.storage.named import options_at
 from virtualstack.storage.obstore_errors import what_was_answered
 from virtualstack.storage.source import Bytes
 from virtualstack.storage.threads import is_ending, wait_for
@@ -102,8 +103,9 @@ class Arrival:
         n_new, least = self._n_bytes - self._before, self._patience.min_rate
         if n_new < least * took:
             raise StorageError(
-                f"'{self._url}': {n_new} bytes arrived in {took:.0f} s, fewer than {least:.0f} per second. Try again "
-                f'later, or allow it: storage={{"{self._patience.root}": {{"min_rate": 0}}}}',
+                f"'{self._url}': {n_new} bytes arrived in {took:.0f} s, fewer than {least:.0f} per second. ",
+                Remedy("try again later"),
+                Remedy("allow it:", storage=options_at(self._patience.root, min_rate=0)),
                 url=self._url,
             )
         self._before, self._began = self._n_bytes, self._began + took
@@ -151,8 +153,9 @@ class Busy:
         longer = 2 * max(self._patience.busy_seconds, told or 0)
         asks = "" if told is None else f" It asked to wait {told:.0f} s."
         return StorageError(
-            f"'{url}' could not be read within {waited:.0f} s: {what_was_answered(str(error.__cause__))}.{asks} Try "
-            f'again later, or wait longer: storage={{"{self._patience.root}": {{"retry_timeout": {longer:.0f}}}}}',
+            f"'{url}' could not be read within {waited:.0f} s: {what_was_answered(str(error.__cause__))}.{asks}",
+            Remedy("try again later"),
+            Remedy("wait longer:", storage=options_at(self._patience.root, retry_timeout=round(longer))),
             url=url,
         )
 

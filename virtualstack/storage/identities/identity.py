@@ -8,8 +8,9 @@ from dataclasses import dataclass, field
 from datetime import timedelta
 from typing import Any
 
-from virtualstack.errors import StorageError
+from virtualstack.errors import Remedy, StorageError
 from virtualstack.storage.identities import aws, azure, earthdata, google_cloud
+from virtualstack.storage.named import options_at
 
 __all__ = [
     "CLIENT_OPTIONS",
@@ -249,8 +250,11 @@ def _nasa_bucket(options: Mapping[str, Any], environ: Mapping[str, str], root: s
 def _without_earthdata(root: str, url: str | None) -> Callable[[], Any]:
     if url is None:
         raise StorageError(
-            f"'{root}' is not known as one of NASA's buckets. Give the URL at which its archive issues keys: "
-            f'storage={{"{root}": {{"earthdata": "https://.../s3credentials"}}}}'
+            f"'{root}' is not known as one of NASA's buckets",
+            Remedy(
+                "give the URL at which its archive issues keys:",
+                storage=options_at(root, earthdata="https://.../s3credentials"),
+            ),
         )
     raise StorageError(f"{_NO_LOGIN.format(host=earthdata.DEFAULT_LOGIN_HOST)}. Set one of them")
 

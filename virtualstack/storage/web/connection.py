@@ -15,12 +15,12 @@ from http import HTTPStatus
 from typing import NoReturn
 from urllib.parse import quote, urljoin
 
-from virtualstack.errors import AccessDeniedError, ForbiddenLocationError, SourceNotFoundError, StorageError
+from virtualstack.errors import AccessDeniedError, ForbiddenLocationError, Remedy, SourceNotFoundError, StorageError
 from virtualstack.location import Location, split_url
 from virtualstack.storage.hosts import find_host, is_host
 from virtualstack.storage.identities.earthdata import is_archive
 from virtualstack.storage.identities.identity import MAX_RETRIES, RETRY_SECONDS
-from virtualstack.storage.named import advice
+from virtualstack.storage.named import advice, options_at, places
 from virtualstack.storage.obstore_errors import RangesIgnoredError, UnsatisfiableError, what_was_answered
 from virtualstack.storage.signatures import signed
 from virtualstack.storage.slow_servers import Arrival, Busy, BusyError, Patience, read_retry_after
@@ -168,8 +168,8 @@ class WebConnection:
         if hop.lower().startswith("https://") and not target.lower().startswith("https://"):
             raise StorageError(
                 f"'{url}' could not be read: its redirects lead to an http:// address ('{target}'), which is not "
-                f"followed from https://. To allow it, give "
-                f'storage={{"{self.root}": {{"allow_http": True}}}}',
+                f"followed from https://",
+                Remedy("to allow it, give", storage=options_at(self.root, allow_http=True)),
                 url=url,
             )
         return target
@@ -198,7 +198,7 @@ class WebConnection:
             ) from error
         if status in (HTTPStatus.UNAUTHORIZED, HTTPStatus.FORBIDDEN):
             raise AccessDeniedError(
-                f"access denied: '{url}' ({answer}). {self._advice()}", url=url, status=status
+                f"access denied: '{url}' ({answer})", self._advice(), url=url, status=status
             ) from error
         if status == HTTPStatus.REQUESTED_RANGE_NOT_SATISFIABLE:
             raise UnsatisfiableError(
@@ -211,13 +211,12 @@ class WebConnection:
             raise busy from error
         raise StorageError(message, url=url, status=status, is_short=error.is_short) from error
 
-    def _advice(self) -> str:
+    def _advice(self) -> Remedy:
         """Return how to send credentials to a server that refuses a request."""
         if not self._plain_root.startswith(self._allowed):
             return advice(self.root)
-        return (
-            f'Give credentials that have access: storage={{"{self.root}": {{"headers": {{"Authorization": "..."}}}}}}'
-        )
+        headers = options_at(self.root, headers={"Authorization": "..."})
+        return Remedy("give credentials that have access:", storage=headers)
 
 
 @lru_cache(maxsize=_MAX_CONNECTIONS)
@@ -275,7 +274,8 @@ def _forbidden(url: str, hop: str, where: str) -> ForbiddenLocationError:
     leads = "" if hop == url else f"redirects to '{hop}' "
     place = split_url(hop)[0]
     return ForbiddenLocationError(
-        f"'{url}', which references name, {leads or 'is '}{where}. Open them with allow=[\"{place}\"]",
+        f"'{url}', which references name, {leads or 'is '}{where}",
+        Remedy("open them with", allow=places(place)),
         url=url,
     )
 
