@@ -2,6 +2,7 @@
 
 import shutil
 import warnings
+import zlib
 
 import numpy as np
 import pytest
@@ -88,7 +89,7 @@ def uncompressed(values):
     """Read from a changed source; its chunks may not be where they were, which is an error of its own."""
     try:
         values[2].load()
-    except vs.errors.StorageError as error:
+    except (vs.errors.StorageError, zlib.error) as error:  # zarr decodes the stored chunks of a ManifestStore itself
         assert not isinstance(error, SourceChangedError)
 
 

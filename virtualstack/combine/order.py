@@ -8,6 +8,7 @@ from typing import Any, cast
 
 import numpy as np
 import pandas as pd
+import xarray as xr
 from xarray.indexes import PandasIndex
 
 from virtualstack.combine.align import ReindexTarget, align, reindex_part
@@ -163,4 +164,24 @@ def _join_all(parts: Sequence[Part], rules: Rules, storage: Storage) -> Part:
     n_absent = math.prod(shape) - len(tiles)
     if n_absent and (rules.join != "outer" or n_absent > _MAX_ABSENT):
         raise _incomplete(tiles, shape, dims)
-    return join_tiles(tiles, shape, dims, rules, storage)
+    joined = join_tiles(tiles, shape, dims, rules, storage)
+    return _without_holes(joined, tiles, dims, rules, storage) if n_absent else joined
+
+
+def _without_holes(
+    joined: Part, tiles: Mapping[tuple[int, ...], Part], dims: Sequence[str], rules: Rules, storage: Storage
+) -> Part:
+    """Take variables that lack dimensions of the grid from other tiles: integers need no room for missing values."""
+    dims_of = {name: frozenset(map(str, x.dims)).intersection(dims) for name, x in joined.variables.items()}
+    whole: dict[str, xr.Variable] = {}
+    for own in set(dims_of.values()) - {frozenset(), frozenset(dims)}:
+        axes = [axis for axis, dim in enumerate(dims) if dim in own]
+        found = {
+            tuple(place[axis] for axis in axes): part.without_dims([dim for dim in dims if dim not in own])
+            for place, part in tiles.items()
+        }
+        shape = [len({place[axis] for place in tiles}) for axis in axes]
+        if len(found) == math.prod(shape):
+            variables = join_tiles(found, shape, [dims[axis] for axis in axes], rules, storage).variables
+            whole |= {name: x for name, x in variables.items() if dims_of[name] == own and name not in joined.indexes}
+    return joined.with_variables(whole)
