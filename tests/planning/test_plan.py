@@ -143,3 +143,42 @@ def test_words_are_found_again_by_their_expressions():
     for words, source in found:
         texts = source.texts(names)
         assert [str(x) for x in texts] == [w.removeprefix("run") if "\\d" in source.pattern else w for w in words]
+
+
+def test_words_that_tell_apart_only_together_are_proposed_together(tmp_path):
+    """Models and scenarios: with the models alone, a scenario would be left out."""
+    paths = {}
+    for i, (model, scenario, year) in enumerate(itertools.product("AB", ("hist", "ssp"), (2000, 2001))):
+        part = xr.Dataset({"v": ("time", [float(i)])}, {"time": [np.datetime64(f"{year}-01-01", "ns")]})
+        paths[model, scenario, year] = tmp_path / f"v_{model}_{scenario}_{year}.nc"
+        part.to_netcdf(paths[model, scenario, year], engine="netcdf4")
+    with pytest.raises(CombineError, match="tells them apart") as question:
+        vs.open_virtual_mfdataset(paths.values())
+    assert "duplicates" not in str(question.value)
+    new = {"part": vs.FromName(r"^v_([^_./-]+)"), "part2": vs.FromName(r"^v_[^_./-]+_([^_./-]+)")}
+    assert question.value.remedies[0].arguments["new_dim"].keys() == new.keys()
+    assert new["part2"].pattern in str(question.value)
+    cube = vs.open_virtual_mfdataset(paths.values(), new_dim=new).virtual.open()
+    for (model, scenario, year), path in paths.items():
+        with xr.open_dataset(path, engine="netcdf4") as part:
+            value = cube["v"].sel(part=model, part2=scenario, time=f"{year}-01-01").values
+            np.testing.assert_array_equal(value, part["v"].values)
+    with pytest.raises(CombineError, match=r"part2.*tells them apart") as question:  # the other one is still needed
+        vs.open_virtual_mfdataset(paths.values(), new_dim={"part": new["part"]})
+    assert "duplicates" not in str(question.value)
+
+
+def test_dates_that_come_again_for_each_band_are_proposed_with_the_band():
+    """The day of the month alone would be no date, and would tell no band."""
+    names = [f"scene_2021-01-{day}_{band}.tif" for day in ("01", "05") for band in ("B02", "B8A")]
+    files = [
+        FileFacts(source=name, names=frozenset({"band_data"}), dims=("y", "x"), sizes={"y": 2, "x": 2})
+        for name in names
+    ]
+    question = make_plan(files).question
+    [remedy] = question.remedies
+    proposed = remedy.arguments["new_dim"]
+    assert {dim: repr(code) for dim, code in proposed.items()} == {
+        "time": "vs.FromName(r'(\\d{4}-\\d{2}-\\d{2})', format='%Y-%m-%d')",
+        "part": "vs.FromName(r'_([^_./-]+)\\.tif$')",
+    }

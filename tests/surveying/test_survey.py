@@ -17,6 +17,7 @@ from hypothesis.extra.numpy import arrays
 
 import virtualstack as vs
 from tests.amount import examples
+from tests.data import make_grib
 from tests.data.netcdf4 import netcdf4_file
 from virtualstack.dataset import variables
 from virtualstack.errors import CombineError, SourceNotFoundError, StorageError
@@ -943,3 +944,28 @@ def test_the_text_is_short_and_can_be_whole(tmp_path):
     assert repr(found) == str(found)
     assert "more" not in found.text()
     assert found.text().count("SourceNotFoundError") == 20
+
+
+@pytest.mark.parametrize(
+    ("dim", "keys"),
+    [
+        ("step", {"stepRange": "6"}),
+        ("isobaricInhPa", {"level": 500}),
+    ],
+)
+def test_fields_that_share_their_scalar_time_join_as_they_are_built(tmp_path, dim, keys):
+    """Only the coordinate that tells the files apart becomes a dimension."""
+    usual = {"typeOfLevel": "isobaricInhPa", "level": 850, "stepRange": "0"}
+    files = [make_grib.write(tmp_path / f"{i}.grib2", [make_grib.message(usual | x)]) for i, x in enumerate(({}, keys))]
+    cube = vs.open_virtual_mfdataset(files)
+    assert set(cube.sizes) == {dim, "latitude", "longitude"}
+    assert vs.survey(files).plan[0] == f"along '{dim}'"
+
+
+def test_fields_of_two_variables_are_merged_without_a_new_dimension(tmp_path):
+    """As they are built; their scalar time is no dimension."""
+    usual = {"typeOfLevel": "isobaricInhPa", "level": 850}
+    fields = {name: make_grib.message(usual | {"shortName": name}) for name in ("t", "u")}
+    files = [make_grib.write(tmp_path / f"{name}.grib2", [field]) for name, field in fields.items()]
+    assert set(vs.open_virtual_mfdataset(files).sizes) == {"latitude", "longitude"}
+    assert vs.survey(files).plan == ()

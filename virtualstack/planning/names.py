@@ -35,17 +35,23 @@ _DATES = {
 def dated(urls: Sequence[str], /) -> FromName | None:
     r"""Return the source of dates that are in all names and differ, or ``None``.
 
+    Dates of which each file has its own are preferred to those that come again.
+
     >>> dated(["a/S2_20200101_B04.tif", "a/S2_20200111_B04.tif"])
     FromName(pattern='(\\d{8})', format='%Y%m%d')
     """
+    again = None
     for form, dates in _DATES.items():
         for before in (r"(?<!\d)", "_", "-", r"\.", "", "[A-Za-z]"):
             for after in (r"(?!\d)", "_"):
                 source = FromName(f"{before}({form}){after}", format=dates)
                 texts = source.texts(urls)
-                if len(set(texts)) == len(texts) and all(_is_date(text, dates) for text in texts):
+                if len(set(texts)) < 2 or not all(_is_date(text, dates) for text in texts):
+                    continue
+                if len(set(texts)) == len(texts):
                     return _plainest(source, form, texts, urls)
-    return None
+                again = again or _plainest(source, form, texts, urls)
+    return again
 
 
 def _plainest(source: FromName, form: str, texts: Sequence[str | None], urls: Sequence[str]) -> FromName:

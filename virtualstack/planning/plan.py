@@ -19,7 +19,7 @@ from virtualstack.planning.overlaps import count_shared, label_codes
 from virtualstack.planning.places import find_places, labelled_in_all
 from virtualstack.planning.questions import at_one_place, duplicated, overlapping, without_labels
 from virtualstack.planning.sources import FromAttribute, FromName, name_of
-from virtualstack.planning.telling import Axis, candidates, telling_words
+from virtualstack.planning.telling import Axis, candidates, enough_words, telling_words
 from virtualstack.printable import counted
 
 __all__ = ["DUPLICATES", "Duplicate", "Duplicates", "Plan", "make_plan"]
@@ -292,7 +292,7 @@ class _Maker:
             found = distinct_labels([x.labels[dim] for x in files], self.tolerance)
             if is_jitter(found):
                 raise misfit(dim, files, found, self.tolerance)
-        words = [] if differing else [axis for axis, _ in telling_words([self.files[i] for i in members], codes)]
+        words = [] if differing else enough_words([self.files[i] for i in members], codes)
         has_times = any(dim in files[0].times or is_dates(x) for dim, x in files[0].labels.items())
         has_times |= bool(files[0].scalar_times)
         if not differing and not has_times and len(crowd) == len(members):
@@ -341,8 +341,8 @@ class _Maker:
         ]
 
     def _place_text(self, i: int) -> str:
-        labels = self.files[i].labels
-        scalars = [f"{name} {self.files[i].scalars[name]}" for name in sorted(self.files[i].scalar_times)]
+        labels, values = self.files[i].labels, self.files[i].scalars
+        scalars = [f"{name} {values[name]}" for name in sorted(self.files[i].scalar_times & values.keys())]
         dims = [dim for dim in labels if dim in self.new or is_dates(labels[dim])] or ([] if scalars else list(labels))
         texts = [f"{dim} {span(labels[dim])}" for dim in dims]
         return ", ".join(texts or scalars)

@@ -7,13 +7,15 @@ from datetime import datetime
 from itertools import pairwise
 from typing import Any
 
+import numpy as np
+
 from virtualstack.errors import Code, CombineError, Remedy
 from virtualstack.planning.facts import FileFacts
 from virtualstack.planning.labels import Named, is_dates, is_jitter, misfit, span
 from virtualstack.planning.names import dated
 from virtualstack.planning.places import Place, highest, lowest
 from virtualstack.planning.sources import FromAttribute, FromName
-from virtualstack.planning.telling import Axis
+from virtualstack.planning.telling import Axis, enough_words
 
 __all__ = ["at_one_place", "duplicated", "new_dimensions", "overlapping", "without_labels"]
 
@@ -62,11 +64,8 @@ def duplicated(
     if a.source is not None and a.source == b.source:
         what, words = f"{a.called} is given twice", ()
     more = f", and so do {len(pairs) - 1:,} more pairs" if len(pairs) > 1 else ""
-    telling = [
-        Remedy("{} tells them apart", new_dim=new_dimensions({axis.dim: axis.source}))
-        for axis in words[:1]
-        if isinstance(axis.source, FromName)
-    ]
+    sources = _from_names(words)
+    telling = [Remedy("{} tells them apart", new_dim=new_dimensions(sources))] if sources else []
     kept = () if telling and is_everywhere and not is_alone else _KEEP
     return CombineError(
         f"{what}{more}",
@@ -123,10 +122,12 @@ def at_one_place(
     sources: list[dict[str, FromName | FromAttribute]] = []
     dim = "time" if not any("time" in file.sizes or "time" in file.names for file in files) else "date"
     if (dates := dated(urls)) is not None:
-        sources.append({dim: dates})
+        days = np.unique([text or "" for text in dates.texts(urls)], return_inverse=True)[1]
+        others = enough_words(files, [days]) if days.max() + 1 < len(files) else []
+        sources.append({dim: dates, **_from_names(others)})
     sources += [{dim: source} for source in _date_attributes(files)]
     if not sources:
-        sources.extend({axis.dim: axis.source} for axis in words[:1] if isinstance(axis.source, FromName))
+        sources += [found] if (found := _from_names(words)) else []
     arguments: list[dict[str, Any]] = [{"labels": {dim: name}} for dim, name in _other_times(files)[:1]]
     arguments = arguments or [{"new_dim": new_dimensions(x)} for x in sources[:2]]
     remedies = [Remedy("" if i else "say what tells them apart with", **x) for i, x in enumerate(arguments)]
@@ -142,6 +143,10 @@ def at_one_place(
         left_url=files[0].source,
         right_url=files[1].source,
     )
+
+
+def _from_names(words: Sequence[Axis]) -> dict[str, FromName | FromAttribute]:
+    return {axis.dim: axis.source for axis in words if isinstance(axis.source, FromName)}
 
 
 def _other_times(files: Sequence[FileFacts]) -> list[tuple[str, str]]:

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Hashable, Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from itertools import combinations, count
+from math import prod
 from typing import Any, Literal
 
 import numpy as np
@@ -16,7 +18,7 @@ from virtualstack.planning.names import MEMBER, differing_words
 from virtualstack.planning.places import find_places
 from virtualstack.planning.sources import FromAttribute, FromName
 
-__all__ = ["MEMBERS", "Axis", "candidates", "telling_words"]
+__all__ = ["MEMBERS", "Axis", "candidates", "enough_words", "telling_words"]
 
 MEMBERS = (
     "source_id",
@@ -200,11 +202,34 @@ def telling_words(files: Sequence[FileFacts], codes: Sequence[NDArray[np.intp]],
     """
     places = [*zip(*(code.tolist() for code in codes), strict=True)] if codes else [()] * len(files)
     n_places = len(set(places))
-    taken = {name for file in files for name in (*file.sizes, *file.scalars, *file.names)}
+    has_member = "member" in _taken_names(files)
     for words, source in differing_words([file.source or "" for file in files]):
         if 2 * len(files) <= len(set(words)) * n_places or len({*zip(places, words, strict=True)}) == n_places:
             continue
-        is_member = all(MEMBER.match(word) for word in words)
+        is_member = not has_member and all(MEMBER.match(word) for word in words)
         dim = "member" if is_member else "part"
-        if dim not in taken:
-            yield Axis(dim=dim, source=source, by=dim, code=_codes(words)), is_member
+        yield Axis(dim=dim, source=source, by=dim, code=_codes(words)), is_member
+
+
+def enough_words(files: Sequence[FileFacts], codes: Sequence[NDArray[np.intp]], /) -> list[Axis]:
+    """Return the fewest places in the names that tell all files apart, each as a dimension of its own.
+
+    Of as many, those with the fewest labels are taken. It is the first place that tells some apart if no three do.
+    """
+    words = [axis for axis, _ in telling_words(files, codes)]
+    sets = [axes for n in (1, 2, 3) for axes in combinations(words, n) if _tell_all(files, codes, axes)]
+    best = min(sets, key=lambda axes: (len(axes), prod(len(set(x.code.tolist())) for x in axes)), default=words[:1])
+    taken, found = _taken_names(files), []
+    for axis in best:
+        dim = next(x for k in count(1) if (x := axis.dim if k == 1 else f"{axis.dim}{k}") not in taken)
+        taken.add(dim)
+        found.append(replace(axis, dim=dim))
+    return found
+
+
+def _tell_all(files: Sequence[FileFacts], codes: Sequence[NDArray[np.intp]], axes: Sequence[Axis]) -> bool:
+    return len({*zip(*(x.tolist() for x in (*codes, *(axis.code for axis in axes))), strict=True)}) == len(files)
+
+
+def _taken_names(files: Sequence[FileFacts]) -> set[str]:
+    return {name for file in files for name in (*file.sizes, *file.scalars, *file.labels, *file.names)}

@@ -132,6 +132,7 @@ def survey(
     )
     groups = list(scanned)
     declared = [declared_facts(group) for group in groups]
+    wanted = () if dim is None else (dim,)
     if dim is None:
         dim = main_dimension(declared)
     elif groups and not any(dim in facts.sizes for facts in declared):
@@ -151,7 +152,7 @@ def survey(
         failed += errors
         plan = Plan()
         if not errors:
-            _, facts, plan = plan_of({"/": opened}, Planning(along=along), Rules(), store)
+            _, facts, plan = plan_of({"/": opened}, Planning(along=wanted), Rules(), store)
     rows = [(find_url(group), type(x).__name__, str(x)) for group, x in failed]
     failures = pd.concat([scanned.failures, pd.DataFrame(rows, columns=["url", "error", "message"])])
     comparison = _Comparison(dim=dim, groups=groups, labels=labels, declared=declared, facts=facts, plan=plan)
