@@ -6,8 +6,6 @@ import math
 import re
 from numbers import Integral
 
-import numpy as np
-
 __all__ = ["byte_count", "chunk_byte_count", "equal_chunk_length", "human_bytes"]
 
 _MAX_DIVIDED = 1 << 40  # the number of candidates is the square root
@@ -64,10 +62,8 @@ def equal_chunk_length(n: int, least: int, most: int, /) -> int | None:
     """
     if not 0 < n < _MAX_DIVIDED:
         return None
-    small = np.arange(1, math.isqrt(n) + 1)
-    small = small[n % small == 0]
-    divisors = np.concatenate([small, n // small])
-    return max(divisors[(divisors >= least) & (divisors <= most)].tolist(), default=None)
+    divisors = (x for small in range(1, math.isqrt(n) + 1) if n % small == 0 for x in (small, n // small))
+    return max((x for x in divisors if least <= x <= most), default=None)
 
 
 def human_bytes(size: int, /) -> str:

@@ -720,7 +720,7 @@ def test_labels_that_are_not_there_are_named(tmp_path):
         ({"m": vs.FromAttribute("run")}, r"'.*a.nc': it has no attribute 'run', only \[\]"),
         ({"m": vs.FromName("(a)", format="%Y")}, r"label 'a' of 'm' in '.*a.nc' is not a date of format '%Y'"),
         ({"time": vs.FromName("a")}, r"'time' is already a dimension of '.*a.nc'"),
-        ({"v": vs.FromName("a")}, r"new_dim names 'v', which is already a variable"),
+        ({"v": vs.FromName("a")}, r"'v' is already a variable"),
     ):
         refuse(message, [path], new_dim=new_dim)
     with pytest.raises(ValueError, match="is not a valid regular expression"):

@@ -183,5 +183,6 @@ def _without_holes(
         shape = [len({place[axis] for place in tiles}) for axis in axes]
         if len(found) == math.prod(shape):
             variables = join_tiles(found, shape, [dims[axis] for axis in axes], rules, storage).variables
-            whole |= {name: x for name, x in variables.items() if dims_of[name] == own and name not in joined.indexes}
+            kept = {name: x for name, x in variables.items() if dims_of[name] == own and name not in joined.indexes}
+            whole |= {name: x for name, x in kept.items() if x.dtype != joined.variables[name].dtype}
     return joined.with_variables(whole)

@@ -346,8 +346,10 @@ def _place(array: object) -> str:
 def _clash(key: str, left: ManifestArray, right: object, a: object, b: object, why: str) -> CombineError:
     calendars = [x.cf.get("calendar") for x in (left, right) if isinstance(x, ManifestArray)]
     remedies = [
-        Remedy("join the files with {}, which decodes each by its own attributes", unpack="differing"),
-        Remedy("open them with", unpack=True),
+        Remedy("open the files with", unpack=True),
+        Remedy(
+            "join them with {}, which decodes each by its own attributes", "open_virtual_mfdataset", unpack="differing"
+        ),
     ]
     if any(calendar not in _USUAL for calendar in calendars):
         remedies = []  # dates of such calendars are objects, which no chunk decodes to
