@@ -7,6 +7,7 @@ import xarray as xr
 
 import virtualstack as vs
 from tests.latency_server import LatencyServer
+from tests.servers import RangeServer
 from virtualstack.errors import StorageError
 from virtualstack.manifests import ManifestArray
 from virtualstack.reading import fetched, read_array
@@ -46,7 +47,7 @@ def test_all_loaded_variables_take_one_round_of_requests(path):
 
 def test_a_source_that_ends_early_is_an_error_of_the_chunk(path):
     """The reading of the chunk says which one it is."""
-    with LatencyServer(path.parent) as server:
+    with RangeServer(path.parent) as server:
         (group,) = vs.scan([server.url("a.nc")])
         arrays = [group.arrays["lat"], group.arrays["lon"]]
         assert [x.in_memory().summary().n_inline for x in fetched(arrays, Storage.from_option())] == [1, 1]
