@@ -151,7 +151,10 @@ def test_the_reader_asked_for_is_given(tmp_path):
     assert find_reader(nowhere, STORAGE, "hdf5") == HDF5()
     reader = HDF5()
     assert find_reader(nowhere, STORAGE, reader) is reader
-    with pytest.raises(UnknownFormatError, match=r"there is no reader 'hdf6'\. Did you mean 'hdf5'\? vs\.list_readers"):
+    with pytest.raises(
+        UnknownFormatError,
+        match=r"there is no reader 'hdf6'\. Did you mean 'hdf5'\? See all readers with vs\.list_readers",
+    ):
         find_reader(nowhere, STORAGE, "hdf6")
 
 

@@ -82,6 +82,21 @@ def test_overlaps_are_cut_as_the_user_wants():
     assert vs.combine_datasets([b, a], duplicates="last")["v"].values.tolist() == [0, 1, 2, 13]
 
 
+@pytest.mark.parametrize("has_labels", [True, False])
+def test_files_that_only_another_file_lies_between_are_a_question(has_labels):
+    """Those at one place do not overlap each other; the file between them may have labels or none."""
+    between = {"x": pd.Index([3, 4, 5])} if has_labels else {}
+    files = [
+        facts("a.nc", labels={"time": DATES[:1], "x": pd.Index([0, 1, 2, 3])}),
+        facts("b.nc", labels={"time": DATES[:1], "x": pd.Index([4, 5, 6])}),
+        facts("c.nc", labels={"time": DATES[1:2], **between}),
+    ]
+    question = make_plan(files).question
+    assert isinstance(question, CombineError)
+    assert question.variable == "x"
+    assert question.right_url == ("c.nc" if has_labels else "b.nc")
+
+
 def test_gaps_and_duplicates_are_in_the_plan():
     """So are the order, and the dimension that later files continue."""
     files = [

@@ -95,6 +95,7 @@ class CodecError(ValueError):
     """Stored bytes do not decode; the caller knows of which chunk."""
 
     remedy: str | None = None
+    """What to do if the bytes are not damaged."""
 
 
 class BytesDecoder(Protocol):

@@ -249,8 +249,7 @@ def _unpacked_variables(name: str, parts: Sequence[Part], storage: Storage, deco
         ]
     odd, obstacle = obstacles[0]
     raise CombineError(
-        f"variable '{name}' is packed differently in some files, and it cannot be unpacked in "
-        f"{odd.called}: {obstacle}. ",
+        f"variable '{name}' is packed differently in some files, and it cannot be unpacked in {odd.called}: {obstacle}",
         Remedy("leave it out with", drop_variables=[name]),
         Remedy("if the calendar is the same in all files, load it with", loadable_variables=[name]),
         variable=name,

@@ -248,7 +248,8 @@ def _shape(item: Nested[Part], dims: Sequence[str | None]) -> list[int]:
             odd, first = (next(flatten(x)) for x in (item[i], item[0]))
             raise CombineError(
                 f"lists along {list(dims[1:])} have lengths {shapes[0]} at {first.called} and {shape} at "
-                f"{odd.called}, but all lists of one level must have the same length. Fill the grid",
+                f"{odd.called}, but all lists of one level must have the same length",
+                Remedy("fill the grid"),
                 Remedy(
                     "order the files by their coordinates with {} if some are missing",
                     combine="by_coords",

@@ -34,7 +34,7 @@ __all__ = [
 ]
 
 TEXT = "OSTU"
-LABELS_REMEDY = Remedy("give it the store's labels with assign_coords if they mean the same")
+LABELS_REMEDY = Remedy("give it the store's labels with {} if they mean the same", "assign_coords")
 """Remedy for labels that differ from those of the store."""
 
 
@@ -191,9 +191,11 @@ def _check_alike(name: str, stored: Part, part: Part) -> None:
         why = "they change what the stored numbers mean"
         raise _clash(name, key, a.cf.get(key), b.cf.get(key), stored, part, why, remedy)
     if set(left.dims) != set(right.dims):
-        why = "they must be equal: use expand_dims or squeeze"
-        remedy = Remedy("leave the variable out with", f"drop_vars('{name}')", drop_variables=[name])
-        raise _clash(name, "dimensions", left.dims, right.dims, stored, part, why, remedy)
+        remedies = (
+            Remedy("use", "expand_dims or squeeze"),
+            Remedy("leave the variable out with", f"drop_vars('{name}')", drop_variables=[name]),
+        )
+        raise _clash(name, "dimensions", left.dims, right.dims, stored, part, "they must be equal", *remedies)
 
 
 def _dtype_remedy(left: xr.Variable, right: xr.Variable) -> tuple[str, Remedy]:
@@ -206,7 +208,7 @@ def _dtype_remedy(left: xr.Variable, right: xr.Variable) -> tuple[str, Remedy]:
         values = unpacked.obstacle or f"its values are '{unpacked.array.dtype}'"
         again = Remedy("write the store again from all files, opened with", "vs.open_virtual_mfdataset", unpack=True)
         return f": it is packed, and {values}", again
-    return "", Remedy(f"cast it with astype('{left.dtype}')")
+    return "", Remedy("cast it with", f"astype('{left.dtype}')")
 
 
 def joint_dtype(dtypes: Sequence[np.dtype[Any]], /) -> np.dtype[Any]:
@@ -220,11 +222,11 @@ def joint_dtype(dtypes: Sequence[np.dtype[Any]], /) -> np.dtype[Any]:
 
 
 def _clash(
-    name: str, key: str, a: object, b: object, stored: Part, part: Part, why: str, remedy: Remedy
+    name: str, key: str, a: object, b: object, stored: Part, part: Part, why: str, *remedies: Remedy
 ) -> CombineError:
     return CombineError(
         f"variable '{name}' has {key} = {value_text(a)} in {stored.called} and {value_text(b)} in {part.called}; {why}",
-        remedy,
+        *remedies,
         variable=name,
         property=key,
         left=a,
@@ -281,10 +283,9 @@ def cut_like(name: str, dim: str, array: ManifestArray, axis: int, like: ChunkAx
             f"{like!r}, elements and chunk lengths)",
             Remedy("rewrite the file with the chunks of the store"),
             Remedy(
-                "join it with the dataset of the store by xarray.concat and write the result with {}, which divides "
-                "all chunks again",
-                "vds.virtual.to_vstack",
-                mode="w",
+                "join it with the dataset of the store by {} and write the result with mode='w', which divides all "
+                "chunks again",
+                "xarray.concat",
             ),
             axis=axis,
             chunk_length=like.chunk,

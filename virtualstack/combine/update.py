@@ -183,7 +183,7 @@ def _check_labels(dim: str, parts: Sequence[Part]) -> None:
             why = ". The store has them as references, as after a conversion" if is_stored else ""
             raise CombineError(
                 f"{part.called} has no loaded coordinate '{dim}', whose labels determine its position{why}",
-                *(_OF_REFERENCES if is_stored else [Remedy(f"add it with assign_coords({dim}=...)")]),
+                *(_OF_REFERENCES if is_stored else [Remedy("add it with", f"assign_coords({dim}=...)")]),
                 variable=dim,
                 property="labels",
                 right_url=part.source,
@@ -229,7 +229,7 @@ def _differing(old: Part, parts: Sequence[Part], dim: str) -> list[str]:
                 )
             labels_of_two = distinct_labels([index.index, labels])
             if len(labels_of_two.labels) > 1 and is_jitter(labels_of_two):
-                remedy = Remedy(f"give it the store's labels with assign_coords({name}=...)")
+                remedy = Remedy("give it the store's labels with", f"assign_coords({name}=...)")
                 raise misfit(name, [old, part], labels_of_two, None, remedies=[remedy])
         found.append(name)
     return found

@@ -43,7 +43,8 @@ def stored_values(array: ManifestArray, values: NDArray[Any], /, *, raw: bool = 
     except (ValueError, TypeError, OverflowError, NotImplementedError, KeyError) as error:
         raise WriterError(
             f"values cannot be stored in variable '{array.name}' of dtype '{array.dtype}' with "
-            f"{dict(array.cf)}: {error}. Give values as they are read",
+            f"{dict(array.cf)}: {error}",
+            Remedy("give values as they are read"),
             Remedy("give stored numbers with", raw=True),
             variable=array.name,
             feature="values",

@@ -184,7 +184,7 @@ _ANY_ZARR = ".zarr"
 _HEAD_BYTES = 4096
 _ZSTD, _GZIP, _BZIP2 = b"\x28\xb5\x2f\xfd", b"\x1f\x8b", b"BZh"
 _PACKED = (_ZSTD, ".zst"), (_GZIP, ".gz"), (_BZIP2, ".bz2")
-_LISTED = Remedy("{} lists all readers", "vs.list_readers()")
+_LISTED = Remedy("see all readers with", "vs.list_readers()")
 
 _HINTS = (
     (_GZIP, "it is compressed with gzip: unpack it first"),

@@ -155,7 +155,7 @@ def _why_not(encoding: ChunkEncoding, chunks: tuple[int, ...], order: tuple[int,
         codecs_to_zarr2(encoding.codecs, variable=name)
         dtype_to_zarr2(encoding.dtype, variable=name)
     except WriterError as error:
-        return str(error)
+        return error.what
     return "its text has no codec" if encoding.dtype.kind == "T" and not encoding.codecs else None
 
 

@@ -285,9 +285,8 @@ class _Maker:
         """Decide between files at one place; a question if nothing decides."""
         files = [self.files[i] for i in crowd]
         differing = [dim for dim in labelled_in_all([file.labels for file in files]) if self._differ(files, dim)]
-        places = find_places(files, [x.labels for x in files], self.tolerance)
         if len(differing) > 1:
-            raise overlapping(files, places, self.tolerance)
+            raise self._overlap(crowd, members)
         for dim in () if differing else labelled_in_all([file.labels for file in files]):
             found = distinct_labels([x.labels[dim] for x in files], self.tolerance)
             if is_jitter(found):
@@ -312,7 +311,16 @@ class _Maker:
                 is_everywhere=len(_crowds(codes, len(members))) == n_places,
             )
         if not same:
-            raise overlapping(files, places, self.tolerance)
+            raise self._overlap(crowd, members)
+
+    def _overlap(self, crowd: Sequence[int], members: Sequence[int]) -> CombineError:
+        """Return the error on files that overlap each other, or that another file lies between."""
+        for some in (crowd, members, crowd):
+            files = [self.files[i] for i in some]
+            places = find_places(files, [x.labels for x in files], self.tolerance)
+            if not all(place.is_disjoint for place in places):
+                break
+        return overlapping(files, places, self.tolerance)
 
     def _differ(self, files: Sequence[FileFacts], dim: str) -> bool:
         found = distinct_labels([x.labels[dim] for x in files], self.tolerance)

@@ -16,6 +16,7 @@ from virtualstack.planning.names import dated
 from virtualstack.planning.places import Place, highest, lowest
 from virtualstack.planning.sources import FromAttribute, FromName
 from virtualstack.planning.telling import Axis, enough_words
+from virtualstack.printable import counted
 
 __all__ = ["at_one_place", "duplicated", "new_dimensions", "overlapping", "without_labels"]
 
@@ -78,18 +79,21 @@ def duplicated(
 
 def overlapping(files: Sequence[Named], places: Sequence[Place], tolerance: Any, /) -> CombineError:
     """Return the error on files whose labels overlap along a dimension, or nearly agree."""
-    crowded = [place for place in places if not place.is_disjoint]
+    crowded = [place for place in places if not place.is_disjoint] or places
     for place in crowded:
         if is_jitter(place.found):
             return misfit(place.dim, files, place.found, tolerance)
     dim, found = crowded[0].dim, crowded[0].found
     order = sorted(range(len(found.labels)), key=lambda n: lowest(found.labels[n]))
-    a, b = next(pair for pair in pairwise(order) if not highest(found.labels[pair[0]]) < lowest(found.labels[pair[1]]))
+    pairs = [(a, b) for a, b in pairwise(order) if not highest(found.labels[a]) < lowest(found.labels[b])]
+    a, b = pairs[0] if pairs else order[:2]
     left, right = files[found.first(a)], files[found.first(b)]
     spans = f"{span(found.labels[a])} in {left.called} and {span(found.labels[b])} in {right.called}"
     common = found.labels[a].intersection(found.labels[b])
     if len(common):
-        what = f"coordinate '{dim}' overlaps: {spans} have {len(common):,} labels in common, such as {common[0]}"
+        what = (
+            f"coordinate '{dim}' overlaps: {spans} have {counted(len(common), 'label')} in common, such as {common[0]}"
+        )
         remedies = [Remedy("leave a file out"), Remedy("select a part of the files with", preprocess=...)]
     else:
         what = f"labels of '{dim}' alternate between files: {spans}"

@@ -103,7 +103,7 @@ class Arrival:
         n_new, least = self._n_bytes - self._before, self._patience.min_rate
         if n_new < least * took:
             raise StorageError(
-                f"'{self._url}': {n_new} bytes arrived in {took:.0f} s, fewer than {least:.0f} per second. ",
+                f"'{self._url}': {n_new} bytes arrived in {took:.0f} s, fewer than {least:.0f} per second",
                 Remedy("try again later"),
                 Remedy("allow it:", storage=options_at(self._patience.root, min_rate=0)),
                 url=self._url,

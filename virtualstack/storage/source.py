@@ -11,7 +11,7 @@ from typing import Protocol, runtime_checkable
 import numpy as np
 from numpy.typing import NDArray
 
-from virtualstack.errors import SourceChangedError, StorageError
+from virtualstack.errors import Remedy, SourceChangedError, StorageError
 from virtualstack.location import Location, MemberChecksums, split_url
 from virtualstack.sizes import human_bytes
 from virtualstack.storage.digests import read_digest
@@ -160,11 +160,16 @@ def check_version(
     if expected is None or expected == found:
         return
     if change := _change(expected, found, read):
-        remedy = "Scan it again (in a vstack: 'virtualstack refresh')"
+        again = [Remedy("scan it again (in a vstack: 'virtualstack refresh')")]
         if expected.unmodified_since is not None and expected.fingerprint is None:  # of a reference in Icechunk
-            remedy = "Only its time is known: keep it with 'cp -p' or 'rsync -a', write the references again"
+            again = [
+                Remedy("only its time is known: keep it with 'cp -p' or 'rsync -a'"),
+                Remedy("write the references again"),
+            ]
         raise SourceChangedError(
-            f"'{found.url}' changed after it was indexed: {change}. {remedy}, or read it as it is with stale='warn'",
+            f"'{found.url}' changed after it was indexed: {change}",
+            *again,
+            Remedy("read it as it is with", stale="warn"),
             url=found.url,
         )
 

@@ -40,7 +40,7 @@ def unpack(
     """Write packed numbers into an array.
 
     Number ``i`` begins ``first + i * stride`` bits from the start. Bit positions within a byte repeat after at most 8
-    numbers, so 8 strided reads return all numbers.
+    numbers, so 8 strided reads return all numbers. `PADDING_BYTES` more follow the packed ``data``.
     """
     period = 8 // math.gcd(stride, 8)
     block = out.size if stride % 8 == 0 else _BLOCK_NUMBERS
@@ -77,7 +77,7 @@ def _write(
 
 
 def gather(data: NDArray[np.uint8], bits: NDArray[np.int64], /, *, width: int) -> NDArray[np.uint64]:
-    """Return packed numbers at any positions."""
+    """Return numbers of ``width`` bits at positions in bits; `PADDING_BYTES` more follow the packed ``data``."""
     at, skip = bits >> 3, (bits & 7).astype(np.uint64)
     words: NDArray[Any] = np.ndarray((data.size - 8,), ">u8", data, 0, (1,))
     numbers: NDArray[np.uint64] = words[at].astype(np.uint64)

@@ -34,11 +34,6 @@ __all__ = [
 _UNKNOWN = "unknown"
 _GRID = ("md5GridSection", "gridType", "numberOfPoints")
 _MAX_CACHED_NAMES = 1 << 14
-_TREES = (
-    Remedy("open all groups with", "open_virtual_datatree"),
-    Remedy("open one group with", group=...),
-    Remedy("choose fields with", reader=Code("vs.readers.GRIB(filter_by_keys=...)")),
-)
 _SAID: ByteCache[dict[str, Any]] = ByteCache(_MAX_CACHED_NAMES, each)
 
 
@@ -132,11 +127,13 @@ def make_variables(table: FieldTable, rows: NDArray[np.int64], layout: GroupLayo
         try:
             yield _variable(table, part, name, layout)
         except _Mixed as error:
-            choice = "" if error.key == _GRID[0] else f", such as {{{error.key!r}: {error.values[0]!r}}}"
+            chosen = "..." if error.key == _GRID[0] else repr({error.key: error.values[0]})
             raise UnsupportedFeatureError(
                 f"{table.files}: '{name}' is not one variable: its fields have several values of '{error.key}': "
-                f"{listed(error.values)}{choice}",
-                *_TREES,
+                f"{listed(error.values)}",
+                Remedy("open all groups with", "open_virtual_datatree"),
+                Remedy("open one group with", group=...),
+                Remedy("choose fields with", reader=Code(f"vs.readers.GRIB(filter_by_keys={chosen})")),
                 url=table.url,
                 variable=name,
                 feature=error.key,

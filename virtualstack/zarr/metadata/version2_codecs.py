@@ -175,8 +175,9 @@ def dtype_to_zarr2(dtype: np.dtype[Any], /, *, variable: str) -> Any:
         return _of_zarr(dtype).to_json(zarr_format=2)["name"]
     except ValueError as error:
         raise WriterError(
-            f"variable '{variable}' has a dtype that zarr v2 metadata cannot express: {dtype} ({error}); leave the "
-            "variable out, or load its values with loadable_variables=[...]",
+            f"variable '{variable}' has a dtype that zarr v2 metadata cannot express: {dtype} ({error})",
+            Remedy("leave the variable out"),
+            Remedy("load its values with", loadable_variables=Code("[...]")),
             variable=variable,
             feature=str(dtype),
         ) from error
