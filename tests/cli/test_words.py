@@ -46,6 +46,7 @@ def words(remedy, command):
         ),
         ("build", Remedy("{} keeps it", duplicates="first"), "duplicates='first' keeps it", "--keep-first keeps it"),
         ("build", Remedy("open with", unpack=True), "open with unpack=True", "open with --unpack all"),
+        ("append", Remedy("open it with", unpack=False), "open it with unpack=False", "open it with --unpack never"),
         ("build", Remedy("join it with", combine_options={"coords": ["k"]}), "...", "join it with --expand k"),
         (
             "build",

@@ -63,8 +63,8 @@ def _option(name: str, value: Any, options: Mapping[str, click.Parameter]) -> st
         return flag if flag in options else None
     if name == "append_dim":
         name = name if name in options else "dim"
-    elif name == "unpack" and value is True:
-        value = "all"
+    elif name == "unpack" and isinstance(value, bool):
+        value = "all" if value else "never"
     elif name == "combine_options":  # of which the command has only one
         name, value = "expand", value.get("data_vars", value.get("coords", {}))
     if (param := options.get(name)) is None:

@@ -10,7 +10,7 @@ from threading import TIMEOUT_MAX
 from typing import Any
 
 from virtualstack.dataset.opening import OnError
-from virtualstack.errors import Remedy, StorageError, VirtualStackError, advised
+from virtualstack.errors import StorageError, VirtualStackError
 from virtualstack.formats.base import Reader, ReadOptions, access_of_source, is_alone
 from virtualstack.formats.registry import find_reader
 from virtualstack.location import outermost, split_url
@@ -24,9 +24,8 @@ from virtualstack.scanning.workers import ExecutorLike, Schedule, find_workers
 from virtualstack.storage import Storage, StorageLike
 from virtualstack.storage.handles import Handle, find_handle, is_one, reach
 from virtualstack.storage.listing import find_urls
-from virtualstack.storage.signatures import split_signature
+from virtualstack.storage.signatures import split_signature, warn_unsigned
 from virtualstack.storage.threads import forget_frames
-from virtualstack.warning import warn
 
 __all__ = ["scan"]
 
@@ -141,15 +140,7 @@ def scan(
     handles, bad = _find_handles(urls, store, is_raising=on_error == "raise")
     listed, store = reach(handles, store).with_users([handle.url for handle in handles])
     if n_signed := sum(bool(split_signature(outermost(handle.url))[1]) for handle in handles):
-        root = split_url(outermost(listed[0]))[0]
-        sign = Remedy("readers of these sign with", storage={root: {"query": "..."}})
-        warn(
-            advised(
-                f"the signatures of {counted(n_signed, 'URL')} are not kept in references",
-                sign,
-                Remedy("with a function of the URL"),
-            )
-        )
+        warn_unsigned(f"the signatures of {counted(n_signed, 'URL')}", split_url(outermost(listed[0]))[0])
     options = options or ReadOptions()
     if isinstance(reader, str):
         reader = find_reader("", store, reader)

@@ -6,11 +6,12 @@ import re
 from collections.abc import Callable, Mapping
 from typing import cast
 
-from virtualstack.errors import StorageError
+from virtualstack.errors import Remedy, StorageError, advised
 from virtualstack.location import split_url
+from virtualstack.storage.named import options_at
 from virtualstack.warning import warn
 
-__all__ = ["QUERY", "signed", "split_signature", "without_signature"]
+__all__ = ["QUERY", "signed", "split_signature", "warn_unsigned", "without_signature"]
 
 QUERY = "query"
 """Option of a web server: the signature of its URLs, as text or as a function of the URL."""
@@ -43,11 +44,14 @@ def without_signature(url: str, /) -> str:
     plain, query = split_signature(url)
     if query:
         root = split_url(plain)[0]
-        warn(
-            f"signatures of URLs at {root} are not kept in references. Readers of these sign with "
-            f'storage={{"{root}": {{"query": "..."}}}}, or with a function of the URL'
-        )
+        warn_unsigned(f"signatures of URLs at {root}", root)
     return plain
+
+
+def warn_unsigned(which: str, root: str, /) -> None:
+    """Warn that signatures are not kept in references, and say how these are read."""
+    sign = Remedy("readers of these sign with", storage=options_at(root, **{QUERY: "..."}))
+    warn(advised(f"{which} are not kept in references", sign, Remedy("with a function of the URL")))
 
 
 def signed(url: str, options: Mapping[str, object], /) -> str:
