@@ -197,3 +197,15 @@ def test_dates_that_come_again_for_each_band_are_proposed_with_the_band():
         "time": "vs.FromName(r'(\\d{4}-\\d{2}-\\d{2})', format='%Y-%m-%d')",
         "part": "vs.FromName(r'_([^_./-]+)\\.tif$')",
     }
+
+
+def test_missing_labels_are_named_and_left_out_as_proposed(tmp_path):
+    """Sorting, which helps other labels, does not help these."""
+    for i, dates in enumerate((["2001-01-01", "NaT", "2001-01-03"], ["2001-02-01"])):
+        part = xr.Dataset({"v": ("time", np.arange(len(dates)) + 10.0 * i)}, {"time": np.array(dates, "M8[ns]")})
+        part.to_netcdf(tmp_path / f"{i}.nc", engine="netcdf4")
+    with pytest.raises(CombineError, match="missing labels, 1 of 3") as question:
+        vs.open_virtual_mfdataset(f"{tmp_path}/*.nc")
+    assert "preprocess=lambda ds: ds.sel(time=ds.time.notnull())" in str(question.value)
+    cube = vs.open_virtual_mfdataset(f"{tmp_path}/*.nc", preprocess=lambda ds: ds.sel(time=ds.time.notnull()))
+    np.testing.assert_array_equal(cube.virtual.open()["v"].values, [0.0, 2.0, 10.0])

@@ -69,6 +69,16 @@ def _rank(dim: str, found: Distinct, files: Sequence[Named], tolerance: Any) -> 
                 property="labels",
                 right_url=file.source,
             )
+        if x.hasnans:
+            raise CombineError(
+                f"coordinate '{dim}' of {file.called} has missing labels, {np.count_nonzero(x.isna()):,} of {len(x):,}",
+                Remedy(
+                    "leave their elements out with", preprocess=Code(f"lambda ds: ds.sel({dim}=ds.{dim}.notnull())")
+                ),
+                variable=dim,
+                property="labels",
+                right_url=file.source,
+            )
         if not (x.is_monotonic_increasing or x.is_monotonic_decreasing):
             raise CombineError(
                 f"coordinate '{dim}' of {file.called} neither ascends nor descends",
