@@ -525,6 +525,12 @@ def test_a_jpegxl_image_of_another_shape(shape):
         decode(jpegxl(np.zeros((8, 9), "u1")), (made("jpegxl"),), np.dtype("u1"), shape)
 
 
+def test_a_jpegxl_image_of_another_dtype():
+    """Floats are not read as the integers of their bits."""
+    with pytest.raises(CodecError, match="the image has the dtype 'float32'; 'uint32' is expected"):
+        decode(jpegxl(np.ones((8, 9), "f4")), (made("jpegxl"),), np.dtype("u4"), (8, 9))
+
+
 def test_a_jpegxl_of_many_frames():
     """As many as are asked for, in boxes or not; not as many as somebody wrote."""
     values = np.arange(400 * 4096, dtype="u4").astype("u1").reshape(400, 64, 64)

@@ -64,8 +64,10 @@ def survey(
     from virtualstack.errors import rendered_by
     from virtualstack.storage.atomic import write_file
 
+    group = click.get_current_context().find_root().command
+    commands = group.commands if isinstance(group, click.Group) else {}
     # A dry run writes no cache, too. What a survey advises is for the command that joins the files.
-    with maybe_dry(dry_run), rendered_by(lambda remedy: in_command_words(remedy, build, {})):
+    with maybe_dry(dry_run), rendered_by(lambda remedy: in_command_words(remedy, build, commands)):
         found = surveying.survey(
             [file for text in files for file in options.read_list(text)],
             reader=reader,

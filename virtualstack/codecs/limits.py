@@ -142,6 +142,8 @@ _DECODED_INTO_MEMORY = frozenset(
 """Codecs that decode into given memory and stop at its end."""
 _IN_CHILD = frozenset(f"{_IMAGECODECS}{name}" for name in ("jpeg2k", "jpegxl", "spng"))
 """Codecs of images that a child process decodes."""
+_ANY_DTYPE = frozenset({f"{_IMAGECODECS}jpegxl"})
+"""Codecs of images whose samples may be integers or floats of one size."""
 _UNSOUND = {
     f"{_IMAGECODECS}jpegls": "CharLS 2.4 may never end",
     f"{_IMAGECODECS}jpegxr": "jxrlib may write beyond its memory",
@@ -177,7 +179,7 @@ def bounded_plugin(
                 _SETTINGS[name](options)
             return _into(name, decoder, aec_block_bytes(options) if name == _AEC else 1)
         if name in _IN_CHILD:
-            return _of_shape(decoder, shape)
+            return _of_shape(decoder, shape, dtype if name in _ANY_DTYPE else None)
         check = _make_check(name, decoder, options)
     except (LookupError, ValueError, TypeError, SyntaxError, RecursionError, MemoryError) as error:
         raise UnsupportedFeatureError(
@@ -247,11 +249,13 @@ def _into(name: str, decoder: Any, padding: int) -> BytesDecoder:
     return decode
 
 
-def _of_shape(decoder: Any, shape: tuple[int, ...]) -> BytesDecoder:
+def _of_shape(decoder: Any, shape: tuple[int, ...], dtype: np.dtype[Any] | None) -> BytesDecoder:
     def decode(raw: BytesLike, size: int | None, limit: int, /) -> BytesLike:
         image = decode_in_child(decoder.decode, bytes(raw), limit)
         if [n for n in image.shape if n > 1] != [n for n in shape if n > 1]:
             raise CodecError(f"the image has the shape {image.shape}; a chunk of {shape} is expected")
+        if dtype is not None and image.dtype != dtype.newbyteorder("="):
+            raise CodecError(f"the image has the dtype '{image.dtype}'; '{dtype}' is expected")
         return raw_bytes(image)
 
     return decode

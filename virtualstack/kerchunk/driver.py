@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import importlib
 import importlib.util
+import json
 import re
 import struct
 from collections.abc import Callable, Iterator, Mapping
@@ -12,8 +13,6 @@ from dataclasses import dataclass, field, replace
 from functools import cache
 from importlib.util import find_spec
 from typing import Any, ClassVar
-
-import orjson
 
 from virtualstack.child.errors import LibraryError
 from virtualstack.child.pool import ChildDiedError
@@ -60,12 +59,10 @@ def _corrected(references: dict[str, Any], correct: _Correct) -> dict[str, Any]:
     for key in [key for key in refs if key.endswith("/.zarray") or key == ".zarray"]:
         begin = key.removesuffix(".zarray")
         own = key, f"{begin}.zattrs"
-        array, attributes = (
-            dict(x if isinstance(x, dict) else orjson.loads(x)) for x in map(refs.get, own, ("", "{}"))
-        )
+        array, attributes = (dict(x if isinstance(x, dict) else json.loads(x)) for x in map(refs.get, own, ("", "{}")))
         chunks = (x for name, x in refs.items() if name.startswith(begin) and name not in own)
         correct(begin.removesuffix("/"), array, attributes, chunks)
-        refs |= {name: orjson.dumps(x).decode() for name, x in zip(own, (array, attributes), strict=True)}
+        refs |= {name: json.dumps(x) for name, x in zip(own, (array, attributes), strict=True)}
     return references
 
 

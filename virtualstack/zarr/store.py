@@ -192,6 +192,10 @@ class ManifestStore(Store):
         return self._existing(key) is not None
 
     def _size(self, key: str) -> int | None:
+        found = self._existing(key)
+        chunk = None if found is None else found[0].find(found[1])
+        if chunk is not None and chunk.length is not None:
+            return chunk.length
         value = self._get(key, None)
         return None if value is None else len(value)
 
