@@ -11,7 +11,7 @@ from virtualstack.combine.equal_variables import KEEP_STORED, Remedies, the_same
 from virtualstack.combine.fitting import Fitting, check_presence, fitted, lacking, load_part
 from virtualstack.combine.part import Part, bundled_in, each_node, group_from
 from virtualstack.combine.planned import facts_of, planned
-from virtualstack.combine.region import Region, placed
+from virtualstack.combine.region import Region, placed, with_dims
 from virtualstack.errors import CombineError, Remedy
 from virtualstack.manifests import ManifestGroup
 from virtualstack.manifests.manifest import Overlay
@@ -30,8 +30,8 @@ def growing_dimension(stored: ManifestGroup, /) -> str:
     A store of one dimension has no other.
     """
     dims = {x for _, node in stored.walk() for array in node.arrays.values() for x in array.dimension_names or ()}
-    dim = dims.pop() if len(dims) == 1 else main_dimension([declared_facts(stored)])
-    if dim is None:
+    dim = next(iter(dims)) if len(dims) == 1 else main_dimension([declared_facts(stored)])
+    if dim is None or dim not in dims:  # a scalar time is the same in all files of the store
         raise CombineError(
             f"which dimension '{stored.url}' grows along is not known",
             Remedy("name it with", dim=...),
@@ -88,6 +88,8 @@ def _appended(
         )
     if ordered and dim not in old.indexes:
         _check_order(dim, _last_label(stored, dim, fitting), new)
+    if new.sizes.get(dim) == 1:
+        new = with_dims(new, old, [dim])
     new = fitted(new, old, fitting, but=[dim])
     if ordered:
         _check_order(dim, old, new)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import itertools
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any, Literal
 
@@ -231,7 +231,7 @@ def _placed(
     box = old
     for dim, side in sides.items():
         box = box.isel(dim, side.slice)
-    new = fitted(with_dims(new, old, sides), box, fitting, but=())
+    new = fitted(with_dims(new, old, [dim for dim, side in sides.items() if side.is_one]), box, fitting, but=())
     overlays: dict[str, Overlay] = {}
     patched: dict[str, xr.Variable] = {}
     for name, variable in new.variables.items():
@@ -329,20 +329,16 @@ def _by_labels(dim: str, old: Part, new: Part) -> Side:
     )
 
 
-def with_dims(new: Part, old: Part, sides: Mapping[str, Side]) -> Part:
-    """Return a part whose variables have all missing dimensions along which the region is one element."""
+def with_dims(new: Part, old: Part, dims: Collection[str]) -> Part:
+    """Return a part whose variables have those dimensions that they have in the store; the part is one element long."""
     changed = {}
-    for name, variable in new.variables.items():
-        lacking = {
-            dim: 1 for dim in map(str, old.variables[name].dims) if dim not in variable.dims and _is_one(dim, sides)
-        }
-        if lacking:
+    for name in new.variables.keys() & old.variables.keys():
+        variable = new.variables[name]
+        if lacking := {
+            dim: 1 for dim in map(str, old.variables[name].dims) if dim in dims and dim not in variable.dims
+        }:
             changed[name] = expand_dims(variable, lacking)
     return new.with_variables(changed, coordinates=new.coordinates & changed.keys()) if changed else new
-
-
-def _is_one(dim: str, sides: Mapping[str, Side]) -> bool:
-    return dim in sides and sides[dim].is_one
 
 
 def _of_shape(name: str, variable: xr.Variable, box: Part, new: Part) -> xr.Variable:

@@ -1,0 +1,36 @@
+"""Files of one field that are appended to a store, as forecasts and analyses arrive."""
+
+import pytest
+import xarray as xr
+
+import virtualstack as vs
+from tests.data.make_grib import message, write
+from virtualstack.errors import CombineError
+
+
+def stored(tmp_path, keys):
+    """Give a store of all files but the last, the last file, and what all files are together."""
+    paths = [write(tmp_path / f"{i}.grib2", [message({"shortName": "2t", **x}, seed=i)]) for i, x in enumerate(keys)]
+    vs.open_virtual_mfdataset(paths[:-1]).virtual.to_vstack(tmp_path / "x.vstack")
+    return vs.Repository.open(tmp_path / "x.vstack"), paths[-1], vs.open_virtual_mfdataset(paths).virtual.open().load()
+
+
+def test_a_day_is_appended_with_its_valid_time(tmp_path):
+    """The times of validity have the dimension in the store, and not in a file of one time."""
+    store, last, expected = stored(tmp_path, [{"dataDate": 20200100 + day} for day in (1, 2, 3)])
+    assert expected.valid_time.dims == ("time",)
+    store.append(vs.open_virtual_dataset(last))
+    with xr.open_dataset(tmp_path / "x.vstack", engine="virtualstack") as found:
+        xr.testing.assert_equal(found.load(), expected)
+
+
+def test_a_step_is_appended_where_the_dimension_is_named(tmp_path):
+    """The time of all files is one, so it is not what the store grows along."""
+    store, last, expected = stored(tmp_path, [{"step": step} for step in (0, 6, 12)])
+    with pytest.raises(CombineError, match="grows along is not known") as caught:
+        store.append(vs.open_virtual_dataset(last))
+    (remedy,) = caught.value.remedies
+    assert remedy.arguments == {"dim": ...}
+    store.append(vs.open_virtual_dataset(last), dim="step")
+    with xr.open_dataset(tmp_path / "x.vstack", engine="virtualstack") as found:
+        xr.testing.assert_equal(found.load(), expected)
