@@ -414,7 +414,7 @@ def test_a_name_with_brackets_is_that_file_if_it_is_there(tmp_path, capsys):
         (["{}/f0.nc", "--concat-dim", "day"], "has no dimension 'day' to join along"),
         (
             ["{}/f0.nc", "--reader", "hdf6"],
-            "there is no reader 'hdf6'. Did you mean 'hdf5'\\? 'virtualstack readers' lists",
+            "there is no reader 'hdf6'. Did you mean 'hdf5'\\? See all readers with 'virtualstack readers'",
         ),
     ],
     ids=["a glob without a match", "a file given twice", "a file that is not there", "a dim", "a reader"],
