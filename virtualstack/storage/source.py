@@ -45,7 +45,7 @@ type ByteRange = tuple[int, int]
 
 You need it if you write a source of your own, whose ``read_ranges`` gets a sequence of them: see `Source`."""
 
-_N_ASKED = 8  # of two replicas that answer at random, both are met in 255 of 256 cases
+_N_ASKED = 20  # of two replicas that answer at random, both are met but for one case in a million
 _REPLICAS: set[str] = set()  # hosts whose servers have different etags for one version
 _MAX_INT64 = np.iinfo(np.int64).max
 
