@@ -20,7 +20,7 @@ from virtualstack.reading import OnAbsent, check_absent
 from virtualstack.storage import Bytes, Storage, StorageLike
 from virtualstack.zarr.documents import attributes_document, group_document, why_refused
 from virtualstack.zarr.keys import ZarrKeys
-from virtualstack.zarr.present import Client, KeptSources, ZarrArray
+from virtualstack.zarr.present import Chunk, Client, KeptSources, ZarrArray
 
 __all__ = ["ManifestStore"]
 
@@ -162,8 +162,7 @@ class ManifestStore(Store):
     def _get(self, key: str, byte_range: ByteRequest | None) -> Bytes | None:
         if (document := self._document(key)) is not None:
             return _cut(document, byte_range)
-        found = self._existing(key)
-        chunk = None if found is None else found[0].find(found[1])
+        chunk = self._chunk(key)
         if chunk is None:
             return None
         if chunk.stored is not None:
@@ -180,6 +179,10 @@ class ManifestStore(Store):
             raise UnsupportedFeatureError(str(self._keys.array(path, node)), variable=path, feature=str(node.dtype))
         return json.dumps(documents["zarr.json"]).encode()
 
+    def _chunk(self, key: str) -> Chunk | None:
+        found = self._existing(key)
+        return None if found is None else found[0].find(found[1])
+
     def _existing(self, key: str) -> tuple[ZarrArray, tuple[int, ...]] | None:
         """Return the array and cell of a chunk that exists, as far as this is known without reading references."""
         found = self._keys.chunk_key(key.strip("/"))
@@ -192,8 +195,7 @@ class ManifestStore(Store):
         return self._existing(key) is not None
 
     def _size(self, key: str) -> int | None:
-        found = self._existing(key)
-        chunk = None if found is None else found[0].find(found[1])
+        chunk = self._chunk(key)
         if chunk is not None and chunk.length is not None:
             return chunk.length
         value = self._get(key, None)
