@@ -25,6 +25,7 @@ from tests.icechunk.repositories import (
 )
 from tests.kerchunk.test_writer_oracle import CASES
 from virtualstack.errors import MissingDependencyError, WriterError
+from virtualstack.icechunk.repositories import save_icechunk
 from virtualstack.manifests import ABSENT
 
 pytestmark = [*WARNINGS, pytest.mark.filterwarnings("ignore::xarray.SerializationWarning")]
@@ -195,6 +196,23 @@ def test_options_are_checked_before_a_repository_is_created(tmp_path, monkeypatc
     with pytest.raises(ValueError, match=next(iter(option))):
         vds.virtual.to_icechunk(tmp_path / "a.icechunk", **option)
     assert not (tmp_path / "a.icechunk").exists()
+
+
+@pytest.mark.parametrize("name", ["a\\b", "..", "__values", "zarr.json"])
+def test_names_that_zarr_does_not_find_again(session, tmp_path, name):
+    vds = vs.open_virtual_dataset(netcdf(tmp_path / "a.nc")).rename(t=name)
+    with pytest.raises(WriterError, match="cannot be a name in zarr") as caught:
+        vds.virtual.to_icechunk(session.store)
+    assert caught.value.variable == name
+
+
+@pytest.mark.parametrize("name", ["a\nb.nc", "a\\b.nc", "./a.nc"])
+def test_names_of_files_that_no_reader_of_a_bucket_opens(tmp_path, name):
+    """They are refused before the server is asked, or anything is created there."""
+    group = vs.open_virtual_dataset(netcdf(tmp_path / "a.nc")).virtual.to_group()
+    named = group.map_arrays(lambda x: x.rename_locations(lambda url: f"s3://other/{name}"))
+    with pytest.raises(WriterError, match="may not name it"):
+        save_icechunk(named, "s3://bucket/a.icechunk")
 
 
 def test_a_path_of_other_files_is_no_repository(tmp_path):

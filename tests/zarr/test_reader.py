@@ -747,6 +747,21 @@ def test_strings_of_version_2_are_missing_where_xarray_says_so(tmp_path, fill):
     assert repr(vs.open_virtual_dataset(tmp_path / "s").virtual.open().v.values.tolist()) == repr(expected)
 
 
+@pytest.mark.parametrize("version", [2, 3])
+@pytest.mark.filterwarnings("ignore:overflow encountered in cast:RuntimeWarning")
+def test_fill_values_beyond_the_range_of_the_dtype_are_infinite(tmp_path, version):
+    """As zarr reads them."""
+    array = zarr.create_array(
+        tmp_path / "a.zarr", shape=(4,), chunks=(2,), dtype="f4", fill_value=1, zarr_format=version
+    )
+    array[:2] = [1, np.inf]
+    path = tmp_path / "a.zarr" / ("zarr.json" if version == 3 else ".zarray")
+    path.write_text(json.dumps({**json.loads(path.read_text()), "fill_value": 1e40}))
+    expected = zarr.open_array(tmp_path / "a.zarr")[:].tolist()
+    found = vs.open_virtual_dataset(tmp_path / "a.zarr", reader=vs.readers.Zarr(masks_fill_value=False))
+    assert found.virtual.open()["data"].values.tolist() == expected == [1, np.inf, np.inf, np.inf]
+
+
 @pytest.mark.parametrize(
     "codec",
     [

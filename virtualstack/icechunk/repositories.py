@@ -16,6 +16,7 @@ from virtualstack.manifests import INLINE, ManifestArray, ManifestGroup
 from virtualstack.storage import Storage, StorageLike
 from virtualstack.storage.dry_run import active_dry_run
 from virtualstack.storage.local_target import LocalTarget
+from virtualstack.storage.permission import named_in
 
 __all__ = ["save_icechunk"]
 
@@ -43,6 +44,8 @@ def save_icechunk(
     write = writing(mode=mode, storage=reached, **options)
     group = group.map_arrays(ManifestArray.whole)  # pages are read once, for containers and for references
     url = absolute_url(target).rstrip("/")
+    for source in _sources(group):
+        named_in(url, source.url)
     place = repository_storage(icechunk, url, reached, create=True)
     is_new, dry = False, active_dry_run()
     try:

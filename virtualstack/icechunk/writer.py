@@ -31,6 +31,7 @@ from virtualstack.reading import OnAbsent, check_absent
 from virtualstack.storage import StorageLike
 from virtualstack.storage.dry_run import active_dry_run
 from virtualstack.storage.signatures import without_signature
+from virtualstack.zarr.metadata.array import check_name
 from virtualstack.zarr.rewrite.rewrite import Budget
 
 __all__ = [
@@ -246,7 +247,7 @@ def write_group(
         at = f"{path}{below}".strip("/")
         documents[at] = make_group_document(node, path=at)
         for name in (*node.arrays, *node.groups):
-            _check_name(name, at)
+            check_name(name, f"{at}/{name}".lstrip("/"), 3)
         for name, array in node.arrays.items():
             where = f"{at}/{name}".lstrip("/")
             old = (previous or {}).get(where)
@@ -299,16 +300,6 @@ def _planned(form: Form, old: ManifestArray | None, store: Any, where: str, cont
         beyond = kept_beyond(store, f"/{where}", there, manifest)
         changes = replace(changes, removed=np.concatenate([changes.removed, beyond]))
     return _Planned(form=form, urls=urls, changes=changes)
-
-
-def _check_name(name: str, path: str) -> None:
-    if name in ("", ".", "..", "zarr.json") or "/" in name or name.startswith("__"):
-        raise WriterError(
-            f"'{name}' of '/{path}' cannot be a name in zarr: names have no '/', are not empty, '.', '..' or "
-            "'zarr.json', and do not begin with '__'; rename it",
-            variable=name,
-            feature="name",
-        )
 
 
 def _check_place(store: Any, path: str, mode: str) -> None:

@@ -6,13 +6,13 @@ import itertools
 import math
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, Literal
 
 import numpy as np
 from numpy.typing import NDArray
 
 from virtualstack.codecs.codec import Codec
-from virtualstack.errors import MalformedFileError, ManifestError, UnsupportedFeatureError
+from virtualstack.errors import MalformedFileError, ManifestError, UnsupportedFeatureError, WriterError
 from virtualstack.manifests import (
     ChunkAxis,
     ChunkEncoding,
@@ -29,10 +29,26 @@ from virtualstack.manifests.paged import PageSource
 from virtualstack.printable import counted
 from virtualstack.zarr.metadata.shards import Shards
 
-__all__ = ["ArrayMetadata", "check_itemsize", "one_page", "ordered_encoding", "read_counts", "read_names"]
+__all__ = ["ArrayMetadata", "check_itemsize", "check_name", "one_page", "ordered_encoding", "read_counts", "read_names"]
+
+_RESERVED = {2: (".z",), 3: ("__", "zarr.json")}
+"""Beginnings of the names that each version of zarr keeps for itself."""
 
 _MAX_ITEMSIZE = 1 << 24
 _MAX_AXES = 32  # the limit of HDF5, and of numpy's broadcasting
+
+
+def check_name(name: str, key: str, zarr_format: Literal[2, 3], /) -> None:
+    """Raise `WriterError` if no array or group can have a name in zarr; zarr takes a backslash for a slash."""
+    reserved = _RESERVED[zarr_format]
+    if name in ("", ".", "..") or "/" in name or "\\" in name or name.startswith(reserved):
+        beginnings = "' or '".join(reserved)
+        raise WriterError(
+            f"'{name}' cannot be a name in zarr: names have no '/' or '\\', are not empty, '.' or '..', and do not "
+            f"begin with '{beginnings}'; rename it",
+            variable=key,
+            feature="name",
+        )
 
 
 def check_itemsize(dtype: np.dtype[Any], /, *, where: str) -> None:

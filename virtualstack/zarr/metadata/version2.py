@@ -17,7 +17,7 @@ from virtualstack.manifests import (
     ManifestGroup,
     PlainArray,
 )
-from virtualstack.zarr.metadata.array import ArrayMetadata, ordered_encoding, read_counts, read_names
+from virtualstack.zarr.metadata.array import ArrayMetadata, check_name, ordered_encoding, read_counts, read_names
 from virtualstack.zarr.metadata.attributes import (
     json_attributes,
     keep_unwritable_attributes,
@@ -79,22 +79,12 @@ def make_hierarchy(
         metadata[f"{prefix}.zattrs"] = group_attributes(node, path or "/")
         for name, array in node.arrays.items():
             key = prefix + name
-            _check_name(name, key)
+            check_name(name, key, 2)
             zarray, zattrs, manifests[key] = _array(array, key, fill_budget, shares_chunks)
             metadata[f"{key}/.zarray"], metadata[f"{key}/.zattrs"] = zarray, zattrs
         for name in node.groups:
-            _check_name(name, prefix + name)
+            check_name(name, prefix + name, 2)
     return Zarr2Hierarchy(metadata=metadata, manifests=manifests)
-
-
-def _check_name(name: str, key: str) -> None:
-    if name in ("", ".", "..") or "/" in name or "\\" in name or name.startswith(".z"):
-        raise WriterError(
-            f"'{name}' cannot be a name in zarr: names have no '/' or '\\', are not empty, '.' or '..', and do not "
-            "begin with '.z'; rename the variable",
-            variable=key,
-            feature="name",
-        )
 
 
 def group_attributes(group: ManifestGroup, path: str, /) -> dict[str, Any]:
@@ -153,7 +143,7 @@ def describe_array(
     tuple
         The two documents, and whether chunks without bytes must be served as chunks full of the fill value.
     """
-    _check_name(variable.rpartition("/")[2], variable)
+    check_name(variable.rpartition("/")[2], variable, 2)
     encoding = _encoding(array, chunks, plain, variable)
     order = "C" if plain is None else _order(plain, variable)
     raw = restore_cf(array.attributes, array.cf, variable=variable)
