@@ -129,7 +129,7 @@ def test_consolidated_is_the_option_of_the_zarr_reader(tmp_path, consolidated):
 
 
 def test_storage_options_are_of_the_place_of_the_url(s3_server, tmp_path):
-    """As fsspec names them; `storage=` goes first."""
+    """As fsspec names them; not beside `storage=`."""
     path = tmp_path / "a.nc"
     xr.Dataset({"v": ("x", [1.0, 2.0])}).to_netcdf(path, engine="h5netcdf")
     s3_server.put("storage_options/a.nc", path.read_bytes())
@@ -139,6 +139,8 @@ def test_storage_options_are_of_the_place_of_the_url(s3_server, tmp_path):
     xr.testing.assert_identical(
         xr.open_dataset(path, engine="virtualstack", storage_options=None), xr.open_dataset(path)
     )
+    with pytest.raises(TypeError, match=r"storage= and storage_options= were given; leave out storage_options="):
+        xr.open_dataset(url, engine="virtualstack", storage={"s3://bucket": s3_server.options}, storage_options={})
 
 
 @pytest.mark.parametrize(

@@ -1,4 +1,4 @@
-"""What differs between operating systems: reads at an offset, locks, time limits, signals, forks and paths.
+"""What differs between operating systems: reads at an offset, locks, time limits, signals, forks, threads and paths.
 
 No other module uses what one of Linux, macOS and Windows lacks. A test looks for such uses. Another test removes all
 that Windows lacks, and reads and writes a vstack without it.
@@ -14,6 +14,8 @@ import signal
 import sys
 import threading
 from collections.abc import Callable, Iterator
+from concurrent.futures import Future, ThreadPoolExecutor
+from contextvars import copy_context
 from types import FrameType
 from typing import Any, Literal
 
@@ -23,6 +25,7 @@ __all__ = [
     "OWN_GROUP",
     "READ_FLAGS",
     "TIME_LIMIT_STATUSES",
+    "Threads",
     "can_wait",
     "end_process_after",
     "hold_interrupts",
@@ -319,3 +322,11 @@ def was_imported_before_fork(module: str, /) -> bool:
 def _note_modules() -> None:
     global _INHERITED
     _INHERITED = frozenset(sys.modules)
+
+
+class Threads(ThreadPoolExecutor):
+    """Threads whose calls see the context variables of their caller, such as a dry run."""
+
+    def submit[T](self, function: Callable[..., T], /, *arguments: Any, **options: Any) -> Future[T]:
+        """Start a call in a thread, and return its future."""
+        return super().submit(copy_context().run, function, *arguments, **options)

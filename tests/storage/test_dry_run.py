@@ -5,11 +5,12 @@ import threading
 import pytest
 
 from virtualstack.errors import SourceNotFoundError
+from virtualstack.manifests.paged import map_in_threads
 from virtualstack.storage import Storage
 from virtualstack.storage.atomic import write_file
 from virtualstack.storage.dry_run import active_dry_run, dry_run
 from virtualstack.storage.target import Puts
-from virtualstack.storage.threads import concurrently
+from virtualstack.storage.threads import concurrently, thread_pool
 
 
 def test_another_thread_writes_meanwhile(tmp_path):
@@ -37,6 +38,8 @@ def test_threads_of_a_writer_write_nothing(tmp_path):
         puts.close()
         assert len(target.list()) == 20
         found = list(concurrently(lambda _: active_dry_run(), range(40), ["http://h/x"]))
+        found += map_in_threads(lambda _: active_dry_run(), range(40))
+        found += thread_pool("storage", 2).map(lambda _: active_dry_run(), range(40))
     assert all(x is would for x in found)
     assert list(tmp_path.iterdir()) == []
     with pytest.raises(SourceNotFoundError):

@@ -8,7 +8,7 @@ import xarray as xr
 import virtualstack as vs
 from tests.servers import RangeServer
 from tests.vstack.archive import as_read, days, join
-from virtualstack.errors import StorageError
+from virtualstack.errors import AccessDeniedError, StorageError
 from virtualstack.kerchunk import writer as kerchunk_writer
 from virtualstack.storage.signatures import split_signature
 
@@ -51,9 +51,7 @@ def test_signed_urls_are_read_and_their_references_are_not_signed(server, tmp_pa
     assert "secret" not in json.dumps(refs)
     assert server.url("000.nc") in json.dumps(refs)
     vds.virtual.to_vstack(tmp_path / "x.vstack")
-    with pytest.raises(StorageError, match="access denied") as refused:
-        xr.load_dataset(tmp_path / "x.vstack", engine="virtualstack", allow=server.root)
-    assert "secret" not in str(refused.value)
+    assert _remedies(tmp_path / "x.vstack", server) == ["give credentials that have access:", "sign its URLs:"]
 
 
 @pytest.mark.parametrize("target", ["x.json", "x.parq", "x.vstack", "x.icechunk", None])
@@ -80,6 +78,13 @@ def test_signed_urls_in_references_are_not_written_again(server, tmp_path, monke
     assert sorted(found["url"]) == [server.url("000.nc"), server.url("001.nc")]
 
 
+def _remedies(references, server, **options):
+    with pytest.raises(AccessDeniedError) as refused:
+        xr.load_dataset(references, engine="virtualstack", allow=server.root, **options)
+    assert "secret" not in str(refused.value)
+    return [x.words for x in refused.value.remedies]
+
+
 def sign(url):
     return f"sig=secret{len(url)}"
 
@@ -95,6 +100,8 @@ def test_storage_signs_when_references_are_read(server, tmp_path, query):
     found = xr.load_dataset(tmp_path / "x.vstack", engine="virtualstack", storage=options, allow=server.root)
     xr.testing.assert_equal(found, as_read(sorted((tmp_path / "data").iterdir())))
     assert vs.Repository.open(tmp_path / "x.vstack", storage=options, allow=server.root).verify(sample=1.0).is_good
+    server.mode = "refuse_signed"
+    assert _remedies(tmp_path / "x.vstack", server, storage=options) == ["sign its URLs:"]
 
 
 def test_another_query_is_refused(server):

@@ -273,12 +273,15 @@ def test_a_file_that_was_touched_on_a_server(tmp_path, tag):
         server.modified = OTHER_TIME
         repository = vs.Repository.open(tmp_path / "x.vstack", allow=server.root)
         for _ in range(2):
-            xr.testing.assert_equal(read_allowed(tmp_path / "x.vstack", server), as_read(paths))
+            for stale in ("error", "warn"):
+                xr.testing.assert_equal(read_allowed(tmp_path / "x.vstack", server, stale=stale), as_read(paths))
         assert repository.verify(sample=1.0).is_good
         attribute_changed(paths[1])
         server.modified = OTHER_TIME + 1
         with pytest.raises(SourceChangedError, match=words):
             read_allowed(tmp_path / "x.vstack", server)
+        with pytest.warns(SourceChangedWarning, match=words):
+            read_allowed(tmp_path / "x.vstack", server, stale="warn")
         assert [x.url for x in repository.verify().problems] == [server.url("001.nc")]
         refreshed = repository.refresh()
         assert [refreshed.refreshed, [url for url, _ in refreshed.left]] == [(), [server.url("001.nc")]]
@@ -294,8 +297,8 @@ def test_files_with_strong_etags_take_no_requests_for_digests(tmp_path):
         assert server.n_requests == 0
 
 
-def read_allowed(url, server):
-    return xr.load_dataset(url, engine="virtualstack", allow=server.root)
+def read_allowed(url, server, **options):
+    return xr.load_dataset(url, engine="virtualstack", allow=server.root, **options)
 
 
 def test_checksums_of_files_on_a_server(tmp_path):

@@ -9,7 +9,7 @@ import importlib.metadata
 import importlib.util
 import os
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import PurePosixPath
 from typing import cast
 
@@ -180,6 +180,7 @@ BUILT_IN = (
 )
 
 _ANY_ZARR = ".zarr"
+_COMMON_MARKS = ".zmetadata", "zarr.json"
 
 _HEAD_BYTES = 4096
 _ZSTD, _GZIP, _BZIP2 = b"\x28\xb5\x2f\xfd", b"\x1f\x8b", b"BZh"
@@ -385,10 +386,15 @@ def _by_suffix_of_folder(url: str) -> Format | None:
 
 
 def _possible_stores(url: str) -> Sequence[Format]:
-    """Return the formats of stores that a URL without a file may have: on a web server, those with its suffix."""
+    """Return the formats of stores that a URL without a file may have.
+
+    On a web server these are those with its suffix, or if it has none, those that a request for two names finds.
+    """
     rows, name = list_readers(), url.partition("?")[0].lower()
-    named = [row for row in rows if name.endswith(row.suffixes)] if url.startswith(("http://", "https://")) else []
-    return named or rows
+    if not url.startswith(("http://", "https://")):
+        return rows
+    common = (replace(row, children=tuple(x for x in row.children if x[0] in _COMMON_MARKS)) for row in rows)
+    return [row for row in rows if name.endswith(row.suffixes)] or list(common)
 
 
 def _by_children(url: str, storage: Storage, rows: Sequence[Format]) -> Format | None:

@@ -6,7 +6,6 @@ import os
 import sys
 import uuid
 from collections.abc import Callable, Sequence
-from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
 from functools import partial
 from typing import Protocol
@@ -23,6 +22,7 @@ from virtualstack.manifests.encoding import c_strides
 from virtualstack.manifests.grid import MAX_AXIS_LENGTH
 from virtualstack.manifests.manifest import Tables, UnreadManifest
 from virtualstack.manifests.unify import join
+from virtualstack.system import Threads
 
 __all__ = ["PageSource", "PagedManifest", "map_in_threads"]
 
@@ -171,5 +171,5 @@ def map_in_threads[S, T](
     """Call a function for all items, in parallel if there are several; the first error is raised."""
     if min(at_once, len(items)) < 2:
         return [function(item) for item in items]
-    with ThreadPoolExecutor(min(at_once, len(items)), thread_name_prefix="virtualstack-pages") as pool:
+    with Threads(min(at_once, len(items)), thread_name_prefix="virtualstack-pages") as pool:
         return list(pool.map(function, items))

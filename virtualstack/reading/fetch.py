@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from concurrent.futures import Future, ThreadPoolExecutor
+from concurrent.futures import Future
 from dataclasses import dataclass
 from itertools import pairwise
 
@@ -16,7 +16,7 @@ from virtualstack.manifests.cells import begins_run
 from virtualstack.reading.plan import Plan
 from virtualstack.storage import Bytes, DirectSource, Source, Storage
 from virtualstack.storage.threads import thread_pool
-from virtualstack.system import n_cpus
+from virtualstack.system import Threads, n_cpus
 
 __all__ = ["StoredBytes", "batches", "decode_pool", "fetch", "io_pool", "n_decoders", "named", "read_ahead_pool"]
 
@@ -28,17 +28,17 @@ def n_decoders() -> int:
     return n_cpus()
 
 
-def decode_pool() -> ThreadPoolExecutor:
+def decode_pool() -> Threads:
     """Return the threads that decode; tasks in them must not wait for each other."""
     return thread_pool("decode", n_decoders())
 
 
-def io_pool() -> ThreadPoolExecutor:
+def io_pool() -> Threads:
     """Return the threads that wait for sources."""
     return thread_pool("io", _IO_THREADS)
 
 
-def read_ahead_pool() -> ThreadPoolExecutor:
+def read_ahead_pool() -> Threads:
     """Return the threads that fetch the next batch of a read; they wait for the threads of `io_pool`."""
     return thread_pool("read-ahead", 8)
 

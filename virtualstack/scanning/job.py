@@ -13,7 +13,7 @@ import signal
 import threading
 import time
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from concurrent.futures import Executor, Future, ProcessPoolExecutor, ThreadPoolExecutor
+from concurrent.futures import Executor, Future, ProcessPoolExecutor
 from dataclasses import dataclass, replace
 from multiprocessing.context import SpawnContext, SpawnProcess
 from typing import Any
@@ -28,7 +28,7 @@ from virtualstack.manifests import ManifestGroup, text_arrays
 from virtualstack.reading.nameless import in_files
 from virtualstack.scanning.cache import ScanCache
 from virtualstack.storage import Storage
-from virtualstack.system import hold_interrupts
+from virtualstack.system import Threads, hold_interrupts
 
 __all__ = [
     "DEFAULT_RETRIES",
@@ -273,7 +273,7 @@ class Job:
     def read_all(self, urls: Sequence[str], /) -> list[Outcome]:
         """Return the outcomes of several sources. Remote ones are read in threads at the same time."""
         if len(urls) > 1 and any(map(is_remote, urls)):
-            with ThreadPoolExecutor(min(len(urls), _MAX_THREADS)) as pool:
+            with Threads(min(len(urls), _MAX_THREADS)) as pool:
                 return list(pool.map(self.try_read, urls))
         return [self._try_or_exit(url) if self.may_exit and self.timeout else self.try_read(url) for url in urls]
 

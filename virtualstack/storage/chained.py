@@ -88,7 +88,7 @@ def open_member(url: str, open_source: Callable[[str], Source], expected: Locati
         ) from error
     except (RuntimeError, NotImplementedError) as error:  # of zipfile, for methods that Python does not have
         raise StorageError(f"'{url}' cannot be unpacked: {error}. Unpack the archive first", url=url) from error
-    check_version(expected, found.location)
+    check_version(expected, found.location, found.read)
     return found
 
 

@@ -259,8 +259,9 @@ def open_source(url: str, backend: Backend, prefix: str, expected: Location | No
     if info.get("size") is None:
         raise StorageError(f"'{url}': its server does not report its size. Download it first", url=url)
     found = _row_location(url, info)
-    check_version(expected, found)
-    return FsspecSource(filesystem, found, path)
+    source = FsspecSource(filesystem, found, path)
+    check_version(expected, found, source.read)
+    return source
 
 
 def look_up(urls: Sequence[str], backend: Backend, prefix: str, /) -> list[Location | StorageError]:

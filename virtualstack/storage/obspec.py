@@ -54,8 +54,9 @@ def open_source(url: str, backend: Any, prefix: str, expected: Location | None, 
     location = Location(
         url, int(found["size"]), found.get("e_tag"), None if modified is None else modified.timestamp() or None
     )
-    check_version(expected, location)
-    return ObspecSource(backend, key, location)
+    source = ObspecSource(backend, key, location)
+    check_version(expected, location, source.read)
+    return source
 
 
 def look_up(urls: Sequence[str], backend: Any, prefix: str, /) -> list[Location | StorageError]:

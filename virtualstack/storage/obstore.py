@@ -43,7 +43,7 @@ from virtualstack.storage.obstore_errors import (
     is_option_error,
     what_was_answered,
 )
-from virtualstack.storage.signatures import QUERY, signed
+from virtualstack.storage.signatures import QUERY, login_remedies, signed
 from virtualstack.storage.slow_servers import Busy, Patience
 from virtualstack.storage.source import RequestRefusedError
 from virtualstack.storage.stores import make_store
@@ -70,7 +70,6 @@ _EXAMPLES: Mapping[str, Mapping[str, Any]] = {
     "s3": {"access_key_id": "...", "secret_access_key": "..."},
     "gs": {"service_account_path": "..."},
     "az": {"account_name": "...", "account_key": "..."},
-    "http": {"headers": {"Authorization": "..."}},
 }
 _SAFE = "/!$&'()*+,;=:@~[]^|"  # characters that obstore does not encode in the path of an http URL
 
@@ -285,11 +284,13 @@ class Connection:
                 self._identities = (identity, *(other for other in self._identities if other is not identity))
             return answer
         if not self._is_named:
-            remedy = advice(split_url(url)[0])
+            remedies: tuple[Remedy, ...] = (advice(split_url(url)[0]),)
+        elif self._service == "http":
+            remedies = login_remedies(split_url(self.root)[0], is_signed=self._at != self.root)
         else:
             example = options_at(self.root, **_EXAMPLES.get(self._service, {}))
-            remedy = Remedy("give credentials that have access:", storage=example)
-        raise AccessDeniedError(f"access denied: '{url}' (tried: {'; '.join(refused)})", remedy, url=url)
+            remedies = (Remedy("give credentials that have access:", storage=example),)
+        raise AccessDeniedError(f"access denied: '{url}' (tried: {'; '.join(refused)})", *remedies, url=url)
 
     def _ask_as[T](self, identity: Identity, url: str, ask: Callable[[ObjectStore], T]) -> T:
         for _ in range(_MAX_REGIONS):

@@ -273,7 +273,7 @@ class Storage:
         if expected is not None and self.stale != "error":
             source = self._open(url, None)
             if self.stale == "warn":
-                warn_of_change(expected, source.location)
+                warn_of_change(expected, source)
             return source
         if expected is not None:
             source = self._open(url, expected)

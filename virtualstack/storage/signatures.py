@@ -11,7 +11,7 @@ from virtualstack.location import split_url
 from virtualstack.storage.named import options_at
 from virtualstack.warning import warn
 
-__all__ = ["QUERY", "signed", "split_signature", "warn_unsigned", "without_signature"]
+__all__ = ["QUERY", "login_remedies", "signed", "split_signature", "warn_unsigned", "without_signature"]
 
 QUERY = "query"
 """Option of a web server: the signature of its URLs, as text or as a function of the URL."""
@@ -52,6 +52,13 @@ def warn_unsigned(which: str, root: str, /) -> None:
     """Warn that signatures are not kept in references, and say how these are read."""
     sign = Remedy("readers of these sign with", storage=options_at(root, **{QUERY: "..."}))
     warn(advised(f"{which} are not kept in references", sign, Remedy("with a function of the URL")))
+
+
+def login_remedies(root: str, *, is_signed: bool) -> tuple[Remedy, ...]:
+    """Return how a web server that refused a request gets credentials, or other signatures."""
+    sign = Remedy("sign its URLs:", storage=options_at(root, **{QUERY: "..."}))
+    login = Remedy("give credentials that have access:", storage=options_at(root, headers={"Authorization": "..."}))
+    return (sign,) if is_signed else (login, sign)
 
 
 def signed(url: str, options: Mapping[str, object], /) -> str:

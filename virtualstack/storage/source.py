@@ -239,10 +239,10 @@ def _instead[T](short: Callable[[T], str], exact: Callable[[T], str], now: T | N
     return " instead of ".join(told)
 
 
-def warn_of_change(expected: Location, found: Location, /) -> None:
+def warn_of_change(expected: Location, source: Source, /) -> None:
     """Warn if `check_version` would raise `SourceChangedError`."""
     try:
-        check_version(expected, found)
+        check_version(expected, source.location, source.read)
     except SourceChangedError as error:
         warn(f"read as it is now, by stale='warn': {error}", SourceChangedWarning)
 

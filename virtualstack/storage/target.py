@@ -7,12 +7,13 @@ import posixpath
 import uuid
 from collections import deque
 from collections.abc import Callable, Sequence
-from concurrent.futures import Future, ThreadPoolExecutor
+from concurrent.futures import Future
 from typing import Protocol, runtime_checkable
 from weakref import WeakSet
 
 from virtualstack.errors import StorageError, WriterError
 from virtualstack.location import Location, split_url
+from virtualstack.system import Threads
 
 __all__ = ["Puts", "Target", "UnlistableError", "check_conditions", "check_key", "check_most"]
 
@@ -132,7 +133,7 @@ class Puts:
 
     def __init__(self, target: Target) -> None:
         self._target = target
-        self._pool = ThreadPoolExecutor(_MAX_PUTS, thread_name_prefix="virtualstack-puts")
+        self._pool = Threads(_MAX_PUTS, thread_name_prefix="virtualstack-puts")
         self._waiting: deque[Future[None]] = deque()
 
     def put(self, key: str, data: bytes, /) -> None:

@@ -4,12 +4,10 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from concurrent.futures import ThreadPoolExecutor
-from contextvars import copy_context
 
 from virtualstack.errors import SourceNotFoundError, StorageError
 from virtualstack.location import Location, is_remote
-from virtualstack.system import in_forked_children
+from virtualstack.system import Threads, in_forked_children
 
 __all__ = ["LimitedLookup", "concurrently", "forget_frames", "is_ending", "thread_pool", "wait_for"]
 
@@ -62,30 +60,26 @@ _N_THREADS = 32
 
 
 def concurrently[T, R](work: Callable[[T], R], items: Sequence[T], /, urls: Iterable[str | None]) -> Iterator[R]:
-    """Yield the results in order; if a source is remote, the calls run in threads, otherwise sequentially.
-
-    The threads see the context variables of the caller, such as a dry run.
-    """
+    """Yield the results in order; if a source is remote, the calls run in threads, otherwise sequentially."""
     if len(items) < 2 or not any(is_remote(url) for url in urls if url is not None):
         yield from map(work, items)
         return
-    pool = ThreadPoolExecutor(min(_N_THREADS, len(items)), thread_name_prefix="virtualstack-each")
-    context = copy_context()
+    pool = Threads(min(_N_THREADS, len(items)), thread_name_prefix="virtualstack-each")
     try:
-        yield from pool.map(lambda item: context.copy().run(work, item), items)
+        yield from pool.map(work, items)
     finally:
         pool.shutdown(cancel_futures=True)
 
 
 _LOCK = threading.Lock()
-_POOLS: dict[str, ThreadPoolExecutor] = {}
+_POOLS: dict[str, Threads] = {}
 
 
-def thread_pool(name: str, n_threads: int, /) -> ThreadPoolExecutor:
+def thread_pool(name: str, n_threads: int, /) -> Threads:
     """Return the threads with a name, which are created once for the process."""
     with _LOCK:
         if name not in _POOLS:
-            _POOLS[name] = ThreadPoolExecutor(n_threads, thread_name_prefix=f"virtualstack-{name}")
+            _POOLS[name] = Threads(n_threads, thread_name_prefix=f"virtualstack-{name}")
         return _POOLS[name]
 
 

@@ -22,7 +22,7 @@ from virtualstack.storage.identities.earthdata import is_archive
 from virtualstack.storage.identities.identity import MAX_RETRIES, RETRY_SECONDS
 from virtualstack.storage.named import advice, options_at, places
 from virtualstack.storage.obstore_errors import RangesIgnoredError, UnsatisfiableError, what_was_answered
-from virtualstack.storage.signatures import signed
+from virtualstack.storage.signatures import QUERY, login_remedies, signed
 from virtualstack.storage.slow_servers import Arrival, Busy, BusyError, Patience, read_retry_after
 from virtualstack.storage.web.transfers import (
     PORTS,
@@ -198,7 +198,7 @@ class WebConnection:
             ) from error
         if status in (HTTPStatus.UNAUTHORIZED, HTTPStatus.FORBIDDEN):
             raise AccessDeniedError(
-                f"access denied: '{url}' ({answer})", self._advice(), url=url, status=status
+                f"access denied: '{url}' ({answer})", *self._advice(), url=url, status=status
             ) from error
         if status == HTTPStatus.REQUESTED_RANGE_NOT_SATISFIABLE:
             raise UnsatisfiableError(
@@ -211,12 +211,11 @@ class WebConnection:
             raise busy from error
         raise StorageError(message, url=url, status=status, is_short=error.is_short) from error
 
-    def _advice(self) -> Remedy:
+    def _advice(self) -> tuple[Remedy, ...]:
         """Return how to send credentials to a server that refuses a request."""
         if not self._plain_root.startswith(self._allowed):
-            return advice(self.root)
-        headers = options_at(self.root, headers={"Authorization": "..."})
-        return Remedy("give credentials that have access:", storage=headers)
+            return (advice(self.root),)
+        return login_remedies(self.root, is_signed=QUERY in self._options)
 
 
 @lru_cache(maxsize=_MAX_CONNECTIONS)

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, replace
 
 import numpy as np
@@ -16,6 +15,7 @@ from virtualstack.printable import counted
 from virtualstack.reading import read_array
 from virtualstack.sizes import byte_count
 from virtualstack.storage import Storage, StorageLike
+from virtualstack.system import Threads
 from virtualstack.zarr.metadata.encode import encode_cell
 from virtualstack.zarr.rewrite.plan import Abilities, RewritePlan, plan_anew, plan_rewrite
 
@@ -171,7 +171,7 @@ def _carried_out(plan: RewritePlan, limit: int, storage: Storage) -> ManifestArr
     flat = entries.reshape(-1)
     decoded = plan.encoding.size * max(plan.encoding.dtype.itemsize, 1)
     n_threads = max(1, min(_MAX_THREADS, _MAX_DECODED_BYTES // max(decoded, 1)))
-    with ThreadPoolExecutor(n_threads, thread_name_prefix="virtualstack-rewrite") as pool:
+    with Threads(n_threads, thread_name_prefix="virtualstack-rewrite") as pool:
         try:
             for cells in np.split(plan.cells, range(_BATCH_CELLS, len(plan.cells), _BATCH_CELLS)):
                 made = pool.map(lambda cell: _encoded(plan, cell, storage), cells.tolist())
