@@ -13,7 +13,7 @@ import virtualstack as vs
 from tests.data.make_hdf5 import A
 from tests.formats.groups import STORAGE, group_of, refusals, values_of
 from tests.formats.hdf5.new_library import read_by_new_library
-from virtualstack.formats.hdf5.contiguous import UNLIMITED, external_segments
+from virtualstack.formats.hdf5.external_files import UNLIMITED, external_segments
 from virtualstack.formats.hdf5.structures.requests import LostValuesError
 from virtualstack.location import Location, absolute_url
 from virtualstack.manifests import INLINE, why_not_plain

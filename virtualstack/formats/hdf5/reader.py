@@ -10,7 +10,8 @@ The steps from a file to a group:
 5. `dimensions` names the axes by netCDF's rules, and `hdfeos` by the rules of HDF-EOS5.
 6. `external_links` follows links to other files.
 7. `variables` makes a virtual array of a dataset. `references` turns its layout into entries of a manifest:
-   chunked, `contiguous`, or virtual (`virtual_datasets`). `values` reads values that have no byte ranges.
+   chunked, contiguous, in `external_files`, or virtual (`virtual_datasets`). `values` reads values that have no byte
+   ranges.
 8. `_group` combines arrays, attributes and refusals.
 """
 

@@ -13,9 +13,9 @@ from numpy.typing import NDArray
 
 from virtualstack.codecs.codec import Codec
 from virtualstack.codecs.pipeline import decode
-from virtualstack.errors import MalformedFileError
-from virtualstack.formats.hdf5.contiguous import FileSegment, contiguous_chunks, external_segments
+from virtualstack.errors import CombineError, MalformedFileError
 from virtualstack.formats.hdf5.datatypes import packed
+from virtualstack.formats.hdf5.external_files import external_segments
 from virtualstack.formats.hdf5.filters import Filter, filter_codecs, is_nonsense, missing_plugin, obstacle, passed
 from virtualstack.formats.hdf5.library import Library
 from virtualstack.formats.hdf5.structures.chunk_table import ChunkTable
@@ -30,6 +30,7 @@ from virtualstack.formats.hdf5.tree import HDF5Variable
 from virtualstack.formats.hdf5.values import inline_chunk, one_cell
 from virtualstack.formats.hdf5.virtual_datasets import virtual_chunks
 from virtualstack.formats.hdf5.virtual_sources import Chain, Datasets
+from virtualstack.formats.rows import place_rows, place_segments, row_chunks
 from virtualstack.location import Location
 from virtualstack.manifests import ENTRY, FIRST, ChunkEncoding, ChunkGrid, ChunkManifest, Fill
 from virtualstack.manifests.cells import MAX_READ_CELLS
@@ -106,8 +107,9 @@ def _contiguous(
     size = context.location.size
     if size is not None and offset > size - length:
         raise _outside(variable.path, offset, length, context)
-    segments = [FileSegment(context.location, offset, length)]
-    return contiguous_chunks(segments, shape, stored, fill, chunk_size=context.contiguous_chunk_size)
+    chunks = row_chunks(shape, stored.itemsize, context.contiguous_chunk_size)
+    _check_cells(math.prod(-(-n // c) for n, c in zip(shape, chunks, strict=True)))
+    return place_rows(context.location, offset, stored, shape, chunks, fill)
 
 
 def _external(
@@ -117,7 +119,13 @@ def _external(
     if not length:
         return _nothing(shape, fill)
     segments = external_segments(variable.external, length, context.location.url, context.locate)
-    return contiguous_chunks(segments, shape, stored, fill, chunk_size=context.contiguous_chunk_size)
+    odd = next((x for x in segments if x.length % stored.itemsize), None)
+    if odd is not None:
+        raise NoReferencesError(f"'{odd.location.url}' ends within an element of {stored.itemsize} bytes")
+    try:
+        return place_segments(segments, shape, stored, fill, chunk_size=context.contiguous_chunk_size)
+    except CombineError as error:
+        raise NoReferencesError(f"its {len(segments)} external files end within rows: {error}") from error
 
 
 def _virtual(
@@ -159,10 +167,7 @@ def _chunked(
     grid = ChunkGrid.regular(shape, chunks)
     if not math.prod(shape):
         return ChunkManifest.empty(grid.shape, fill), grid
-    if math.prod(grid.shape) > MAX_READ_CELLS:
-        raise NoReferencesError(
-            f"a chunk grid of {math.prod(grid.shape)} cells; a manifest has at most {MAX_READ_CELLS}"
-        )
+    _check_cells(math.prod(grid.shape))
     try:
         table = variable.list_chunks()
     except OutsideError as error:
@@ -191,6 +196,11 @@ def _chunked(
         locations=(context.location,),
     )
     return manifest, grid
+
+
+def _check_cells(n: int) -> None:
+    if n > MAX_READ_CELLS:
+        raise NoReferencesError(f"a chunk grid of {n} cells; a manifest has at most {MAX_READ_CELLS}")
 
 
 def _entries(table: ChunkTable, rows: NDArray[np.intp] | int, shape: tuple[int, ...]) -> NDArray[np.void]:

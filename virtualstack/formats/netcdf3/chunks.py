@@ -1,22 +1,16 @@
-"""The byte ranges of each variable, and their division into chunks of useful size."""
+"""The byte range of each variable, or of its records."""
 
 from __future__ import annotations
 
 import math
 from collections.abc import Iterable
 from dataclasses import dataclass
-from typing import Any
-
-import numpy as np
-from numpy.typing import NDArray
 
 from virtualstack.errors import Remedy
 from virtualstack.formats.netcdf3.header import NetCDF3Header, NetCDF3Variable, malformed
-from virtualstack.location import Location
-from virtualstack.manifests import ENTRY, FIRST, ChunkEncoding, ChunkGrid, ChunkManifest, Fill
-from virtualstack.sizes import equal_chunk_length
+from virtualstack.formats.rows import row_chunks
 
-__all__ = ["DataLayout", "Extent", "check_inside", "chunk_shape", "lay_out", "references"]
+__all__ = ["DataLayout", "Extent", "check_inside", "chunk_shape", "lay_out"]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -129,75 +123,10 @@ def _count_records(records: list[_Slab], record_step: int, size: int) -> tuple[i
     return n, max(size - records[0].variable.begin - n * record_step, 0)
 
 
-def chunk_shape(extent: Extent, chunk_size: int | None, /, *, is_exact: bool) -> tuple[int, ...]:
-    """Choose the shape of chunks: whole rows along the leading axes, each one contiguous range.
-
-    If records are not contiguous, each record is one chunk or several. Lengths that divide their axis are preferred:
-    all chunks are then stored alike, as kerchunk references need.
-
-    Examples
-    --------
-    >>> from virtualstack.formats.netcdf3.header import NetCDF3Variable
-    >>> x = NetCDF3Variable(name="x", dimensions=(0, 1), attributes={}, dtype=np.dtype(">f4"), begin=0)
-    >>> extent = Extent(variable=x, shape=(365, 1000), record_step=None)
-    >>> chunk_shape(extent, 100_000, is_exact=True), chunk_shape(extent, 100_000, is_exact=False)
-    ((25, 1000), (5, 1000))
-    """
-    shape = extent.shape
-    if 0 in shape:
-        return shape
+def chunk_shape(extent: Extent, chunk_size: int | None, /, *, is_equal: bool) -> tuple[int, ...]:
+    """Choose the shape of chunks: whole rows; if records are not contiguous, each record is one chunk or several."""
+    if 0 in extent.shape:
+        return extent.shape
     n_leading = 0 if extent.record_step is None else 1
-    chunks = [1] * n_leading + list(shape[n_leading:])
-    row = math.prod(chunks) * extent.variable.dtype.itemsize
-    if chunk_size is None:
-        return tuple(chunks)
-    for axis in range(n_leading, len(shape)):
-        if row <= chunk_size:
-            break
-        row //= shape[axis]
-        most = max(chunk_size // row, 1)
-        if is_exact:
-            chunks[axis] = equal_chunk_length(shape[axis], most // 2, most) or most
-        else:
-            chunks[axis] = equal_chunk_length(shape[axis], most // 256, most) or shape[axis]
-        if chunks[axis] > 1:
-            break
-    return tuple(chunks)
-
-
-def references(
-    extent: Extent, chunks: tuple[int, ...], fill: Fill, location: Location, /
-) -> tuple[ChunkManifest, ChunkGrid]:
-    """Return the chunk grid of a variable, and the byte range of each of its chunks."""
-    shape, dtype = extent.shape, extent.variable.dtype
-    grid = ChunkGrid.regular(shape, [max(n, 1) for n in chunks])
-    if not math.prod(shape):
-        return ChunkManifest.empty(grid.shape, fill), grid
-    entries = np.empty(grid.shape, ENTRY)
-    entries["location"], entries["encoding"] = FIRST, 0
-    entries["offset"], entries["length"] = extent.variable.begin, math.prod(chunks) * dtype.itemsize
-    encodings = [ChunkEncoding.c_order(dtype, chunks)]
-    step = dtype.itemsize
-    for axis in reversed(range(len(shape))):
-        if grid.shape[axis] > 1:
-            _place(entries, axis, chunks[axis] * (extent.record_step if axis == 0 and extent.record_step else step))
-        if shape[axis] % chunks[axis]:
-            encodings.append(_cut_last(entries, axis, shape, chunks, dtype))
-        step *= shape[axis]
-    return ChunkManifest(entries=entries, fills=(fill,), encodings=tuple(encodings), locations=(location,)), grid
-
-
-def _place(entries: NDArray[np.void], axis: int, step: int) -> None:
-    """Move the chunks along an axis to their positions, ``step`` bytes apart."""
-    offsets = np.arange(entries.shape[axis], dtype=np.int64) * step
-    entries["offset"] += offsets.reshape(-1, *[1] * (entries.ndim - axis - 1))
-
-
-def _cut_last(
-    entries: NDArray[np.void], axis: int, shape: tuple[int, ...], chunks: tuple[int, ...], dtype: np.dtype[Any]
-) -> ChunkEncoding:
-    """Set encoding and length of the last chunks along the axis that chunks do not divide; return the encoding."""
-    cut = (*chunks[:axis], shape[axis] % chunks[axis], *chunks[axis + 1 :])
-    last = entries[(*[slice(None)] * axis, slice(-1, None))]
-    last["encoding"], last["length"] = 1, math.prod(cut) * dtype.itemsize
-    return ChunkEncoding.c_order(dtype, cut)
+    inner = extent.shape[n_leading:]
+    return (1,) * n_leading + row_chunks(inner, extent.variable.dtype.itemsize, chunk_size, is_equal=is_equal)

@@ -1,7 +1,7 @@
 """The reader of netCDF-3 files.
 
 The steps from a file to a group: `header` reads dimensions, attributes and variables. `chunks` finds the bytes of each
-variable, and divides them into chunks of useful size.
+variable, and `virtualstack/formats/rows.py` divides them into chunks of useful size.
 """
 
 from __future__ import annotations
@@ -14,8 +14,9 @@ from typing import Any, ClassVar
 import numpy as np
 
 from virtualstack.formats.base import NETCDF_FILLS, ReadOptions
-from virtualstack.formats.netcdf3.chunks import DataLayout, Extent, check_inside, chunk_shape, lay_out, references
+from virtualstack.formats.netcdf3.chunks import DataLayout, Extent, check_inside, chunk_shape, lay_out
 from virtualstack.formats.netcdf3.header import read_header
+from virtualstack.formats.rows import place_rows
 from virtualstack.manifests import Fill, ManifestArray, ManifestGroup, Refusal, value_changing
 from virtualstack.sizes import chunk_byte_count
 from virtualstack.storage import Storage
@@ -97,14 +98,22 @@ class NetCDF3:
         n_cells = 0
         for extent in extents:
             variable = extent.variable
-            chunks = chunk_shape(extent, self._most_bytes(), is_exact=self.chunk_size != "auto")
+            chunks = chunk_shape(extent, self._most_bytes(), is_equal=self.chunk_size == "auto")
             n_cells += math.prod(-(-n // max(c, 1)) for n, c in zip(extent.shape, chunks, strict=True))
             reason = _obstacle(extent, n_cells)
             if reason is not None:
                 refusals.append(Refusal(path=f"/{variable.name}", reason=reason))
                 continue
             dtype = variable.dtype.newbyteorder("=")
-            manifest, grid = references(extent, chunks, _fill(variable.attributes, dtype), location)
+            manifest, grid = place_rows(
+                location,
+                variable.begin,
+                variable.dtype,
+                extent.shape,
+                chunks,
+                _fill(variable.attributes, dtype),
+                record_step=extent.record_step,
+            )
             arrays[variable.name] = ManifestArray(
                 manifest=manifest,
                 grid=grid,
