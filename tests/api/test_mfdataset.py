@@ -371,21 +371,36 @@ def test_units_that_differ_are_an_error_and_other_attributes_a_note(tmp_path):
 
 
 def test_variables_without_the_dimension_get_it_on_request(tmp_path):
-    """As xarray's data_vars and coords; a scalar that differs from file to file is such."""
+    """As xarray's data_vars and coords; a coordinate without a dimension gets it by itself."""
     paths = [write(tmp_path / f"{i}.nc", time=days(2 * i, 1 + i)) for i in range(3)]
     for i, path in enumerate(paths):
         with netCDF4.Dataset(path, "a") as file:
             file.createVariable("run", "i4", ())[...] = i
             file.createVariable("height", "f4", ())[...] = 2 + i
             file["v"].coordinates = "height"
-    refuse(r": 0 and 1\. Join it along 'time' too with combine_options=\{'data_vars': \['run'\]\}, leave it", paths)
-    options = {"combine_options": {"data_vars": ["run"]}}
-    refuse(r"Join it along 'time' too with combine_options=\{'coords': \['height'\]\}, leave it", paths, **options)
+    refuse(r": 0 and 1\. Join it along 'time' too with combine_options=\{'data_vars': \['run'\]\}, or leave it", paths)
+    options = {"combine_options": {"data_vars": ["run"], "coords": []}}
+    refuse(r"Join it along 'time' too with combine_options=\{'coords': \['height'\]\}, or leave", paths, **options)
     for data_vars, coords in (("all", "all"), (["run"], ["height"]), (["run", "area"], "all")):
         vds = vs.open_virtual_mfdataset(paths, combine_options={"data_vars": data_vars, "coords": coords})
         expected = plain(paths, combine="nested", concat_dim="time", data_vars=data_vars, coords=coords)
         check(vds, expected)
         assert vds.run.dims == ("time",)
+    expected = plain(paths, combine="nested", concat_dim="time", data_vars=["run"], coords=["height"])
+    check(vs.open_virtual_mfdataset(paths, combine_options={"data_vars": ["run"]}), expected)
+
+
+@pytest.mark.parametrize("how", ["append", "update"])
+def test_a_coordinate_without_a_dimension_follows_in_an_addition_too(how, tmp_path):
+    paths = [tmp_path / f"{i}.nc" for i in range(3)]
+    for i, path in enumerate(paths):
+        made = xr.Dataset({"v": ("time", [1.0 * i, 2.0])}, {"time": [2 * i, 2 * i + 1], "height": 2.0 + i})
+        made.to_netcdf(path, engine="netcdf4")
+    store = str(tmp_path / "s.vstack")
+    vs.open_virtual_mfdataset(paths[:2]).virtual.to_vstack(store)
+    getattr(vs.Repository.open(store), how)(paths[2])
+    expected = plain(paths, combine="nested", concat_dim="time", data_vars="minimal", coords=["height"])
+    xr.testing.assert_equal(xr.open_dataset(store, engine="virtualstack").load(), expected.load())
 
 
 def test_a_coordinate_gets_a_new_dimension_on_request(tmp_path):
@@ -395,7 +410,7 @@ def test_a_coordinate_gets_a_new_dimension_on_request(tmp_path):
     for path, made in zip(paths, datasets, strict=True):
         made.to_netcdf(path, engine="netcdf4")
     options = {"new_dim": {"shot": vs.FromName(r"_(\d)")}}
-    refuse(r"Join it along 'shot' too with combine_options=\{'coords': \['t'\]\}, leave", paths, **options)
+    refuse(r"Join it along 'shot' too with combine_options=\{'coords': \['t'\]\}, or leave", paths, **options)
     expected = xr.concat(datasets, "shot", coords=["t"], compat="equals").assign_coords(shot=range(3))
     options["combine_options"] = {"coords": ["t"]}
     check(vs.open_virtual_mfdataset(paths, **options), expected)

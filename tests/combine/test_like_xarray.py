@@ -11,6 +11,7 @@ import xarray as xr
 import virtualstack as vs
 from tests.data.netcdf4 import opened
 from tests.joins import MINIMAL, refuse
+from virtualstack.errors import CombineError
 
 
 def written(folder, datasets, **encodings):
@@ -131,6 +132,72 @@ def test_variables_that_get_two_dimensions_have_them_in_the_order_of_xarray(tmp_
     for vds in virtual:
         assert {name: x.dims for name, x in vds.items()} == {name: x.dims for name, x in expected.items()}
         xr.testing.assert_equal(vds.virtual.open().load(), expected.load())
+
+
+DAY = np.timedelta64(1, "D")
+START = np.datetime64("2000-01-01", "ns")
+
+
+def forecast(i, j, *, has_time=True, **more):
+    """A file of one time and one member, with other coordinates without a dimension."""
+    scalars = {
+        "time": START + i * DAY, "number": j, "valid_time": START + (10 + i) * DAY, "seed": 7 * j, "run": i + 10 * j,
+        "height": 2.0, "quality": np.nan if i else 1.0, "code": "ab"[: 1 + i],
+    }  # fmt: skip
+    if not has_time:
+        scalars["time"] = [START + 2 * i * DAY, START + (2 * i + 1) * DAY]
+    values = np.full((2, 3) if not has_time else (3,), 10.0 * i + j)
+    return xr.Dataset({"a": (("time", "x")[has_time:], values)}, {**scalars, "x": [0, 1, 2], **more})
+
+
+FOLLOWING = {"coords": "different", "compat": "equals", "data_vars": "minimal", "combine_attrs": "drop_conflicts"}
+
+
+@pytest.mark.parametrize("nested", [False, True])
+@pytest.mark.parametrize("has_time", [True, False])
+def test_coordinates_without_a_dimension_that_differ_follow_the_dimension(has_time, nested, tmp_path):
+    paths = written(tmp_path, [forecast(i, 0, has_time=has_time) for i in range(3)])
+    how = {"combine": "nested", "concat_dim": "time"} if nested else {}
+    vds = vs.open_virtual_mfdataset(paths, **how)
+    plain = xr.combine_nested([opened(path) for path in paths], "time", join="exact", **FOLLOWING)
+    assert vds.valid_time.dims == vds.quality.dims == vds.code.dims == ("time",)
+    assert vds.height.dims == vds.number.dims == ()
+    xr.testing.assert_identical(vds.virtual.open().load(), plain.load())
+
+
+def test_coordinates_without_a_dimension_follow_only_the_dimensions_along_which_they_differ(tmp_path):
+    paths = written(tmp_path, [forecast(i, j) for i in range(3) for j in range(2)])
+    plain = [[opened(paths[2 * i + j]) for i in range(3)] for j in range(2)]
+    expected = xr.combine_nested(plain, ["number", "time"], join="exact", **FOLLOWING).load()
+    rows = [[paths[2 * i + j] for i in range(3)] for j in range(2)]
+    nested = vs.open_virtual_mfdataset(rows, combine="nested", concat_dim=["number", "time"])
+    for vds in (vs.open_virtual_mfdataset(paths[::-1]), nested):
+        assert {name: set(x.dims) for name, x in vds.coords.items()} == {
+            "time": {"time"}, "valid_time": {"time"}, "quality": {"time"}, "code": {"time"}, "number": {"number"},
+            "seed": {"number"}, "run": {"time", "number"}, "height": set(), "x": {"x"},
+        }  # fmt: skip
+        found = vds.virtual.open().load()
+        xr.testing.assert_equal(found.transpose(*expected.dims), expected.transpose(*expected.dims))
+
+
+def test_coordinates_without_a_dimension_follow_where_a_place_has_no_file(tmp_path):
+    places = [(0, 0), (1, 0), (1, 1)]
+    paths = written(tmp_path, [forecast(i, j) for i, j in places])
+    found = vs.open_virtual_mfdataset(paths, join="outer").virtual.open().load()
+    for i, j in places:
+        one = found.sel(time=START + i * DAY, number=j)
+        for name in ("a", "valid_time", "seed", "run", "code"):
+            assert (one[name].values == forecast(i, j)[name].values).all(), name
+
+
+@pytest.mark.parametrize(
+    "options", [{"coords": "minimal"}, {"coords": ["seed"]}, {"compat": "identical", "coords": []}]
+)
+def test_coordinates_without_a_dimension_follow_only_by_themselves(options, tmp_path):
+    paths = written(tmp_path, [forecast(i, 0) for i in range(2)])
+    with pytest.raises(CombineError, match="differs between") as caught:
+        vs.open_virtual_mfdataset(paths, combine_options=options)
+    assert caught.value.variable == "valid_time"
 
 
 MISUSES = {

@@ -88,9 +88,7 @@ def _appended(
         )
     if ordered and dim not in old.indexes:
         _check_order(dim, _last_label(stored, dim, fitting), new)
-    if new.sizes.get(dim) == 1:
-        new = with_dims(new, old, [dim])
-    new = fitted(new, old, fitting, but=[dim])
+    new = fitted(with_dims(new, old, [dim]), old, fitting, but=[dim])
     if ordered:
         _check_order(dim, old, new)
     either = {**old.variables, **new.variables}

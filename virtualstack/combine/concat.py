@@ -28,15 +28,24 @@ __all__ = ["check_calendars", "concat_parts", "merge_parts", "unite_parts"]
 
 
 def concat_parts(
-    parts: Sequence[Part], dim: str, rules: Rules, storage: Storage, /, *, is_append: bool = False
+    parts: Sequence[Part],
+    dim: str,
+    rules: Rules,
+    storage: Storage,
+    /,
+    *,
+    scalars: Collection[str] = (),
+    is_append: bool = False,
 ) -> Part:
     """Join parts along a dimension that either all of them have or none.
 
     Variables with the dimension are joined. If no file has the dimension, all data variables are joined, and so is the
-    coordinate of the same name. The other variables must be the same in all parts, and the first part's are used.
+    coordinate of the same name. So are ``scalars``, coordinates without a dimension in all files, if they differ. The
+    other variables must be the same in all parts, and the first part's are used.
     """
     is_new = _is_new(parts, dim)
-    joined_names = _joined(parts, dim, rules, storage, is_new=is_new)
+    followers = scalars if rules.scalars_follow else ()
+    joined_names = _joined(parts, dim, rules, storage, followers, is_new=is_new)
     parts = _of_all_variables(parts, dim, joined_names, rules)
     variables, indexes = {}, {}
     left_out: set[Attribute] = set()
@@ -58,6 +67,8 @@ def concat_parts(
         elif not is_new and any(name in part.indexes for part in parts):
             indexes[name], variables[name] = _join_labels(name, parts)
         else:
+            if name in followers:
+                members = _of_common_dims(members, parts)
             variables[name] = _join(name, members, parts, dim)
             if name == dim and virtual_array(variables[name]) is None:
                 indexes[name], variables[name] = make_index(name, variables[name])
@@ -113,7 +124,9 @@ def _is_new(parts: Sequence[Part], dim: str) -> bool:
     )
 
 
-def _joined(parts: Sequence[Part], dim: str, rules: Rules, storage: Storage, *, is_new: bool) -> set[str]:
+def _joined(
+    parts: Sequence[Part], dim: str, rules: Rules, storage: Storage, followers: Collection[str], *, is_new: bool
+) -> set[str]:
     """Return the names of the variables that are joined; the others must be the same."""
     coordinates = parts[0].coordinates.union(*(part.coordinates for part in parts))
     indexed = {name for part in parts for name in part.indexes}
@@ -126,7 +139,7 @@ def _joined(parts: Sequence[Part], dim: str, rules: Rules, storage: Storage, *, 
             any(dim in part.variables[name].dims for part in having)
             or (rules.coords == "all" if name in coordinates else every)
             or name in named
-            or (option == "different" and not are_equal(name, having, storage, rules))
+            or ((option == "different" or name in followers) and not are_equal(name, having, storage, rules))
         )
 
     names = dict.fromkeys(name for part in parts for name in part.variables if name not in indexed)
@@ -297,6 +310,15 @@ def _of_one_shape(name: str, members: Sequence[xr.Variable], parts: Sequence[Par
             raise _other_dims(name, dim, parts[0], first, part, variable)
         made.append(variable)
     return made
+
+
+def _of_common_dims(members: Sequence[xr.Variable], parts: Sequence[Part]) -> list[xr.Variable]:
+    """Return variables that all have the dimensions along which any of them was joined before."""
+    dims = dict.fromkeys(str(dim) for variable in members for dim in variable.dims)
+    return [
+        expand_dims(variable, {dim: part.sizes[dim] for dim in dims if dim not in variable.dims})
+        for variable, part in zip(members, parts, strict=True)
+    ]
 
 
 def _other_dims(name: str, dim: str, a: Part, left: xr.Variable, b: Part, right: xr.Variable) -> CombineError:

@@ -26,6 +26,8 @@ KEEP_STORED = Remedy(
 )
 """Remedy for a variable of a store that differs in an addition."""
 
+_UNCHECKED = Remedy("if it is, take the first file's without a check with", combine_options={"compat": "override"})
+
 _BATCH_BYTES = 1 << 26  # bytes of values that are compared at a time
 _MAX_UNASKED_BYTES = 1 << 30  # bytes of values of a variable that are read without a request by the user
 
@@ -39,10 +41,7 @@ class Remedies:
 
     def for_variable(self, name: str, *, only_values: bool) -> list[Remedy]:
         """Return the remedies for one variable."""
-        usual = (
-            Remedy("leave it out with", drop_variables=[name]),
-            Remedy("take the first file's for all files with", combine_options={"compat": "override"}),
-        )
+        usual = (Remedy("leave it out with", drop_variables=[name]),)
         return [*([self.join] if self.join and only_values else []), *(self.others or usual)]
 
 
@@ -127,6 +126,7 @@ def _check_size(name: str, variable: xr.Variable, parts: Sequence[Part], remedie
         raise CombineError(
             f"variable '{name}' must be the same in all files, and checking this would read "
             f"{variable.nbytes / 1e9:.3g} GB from each of {len(parts):,} files",
+            *(() if remedies.others else (_UNCHECKED,)),
             *remedies.for_variable(name, only_values=True),
             variable=name,
             property="size",

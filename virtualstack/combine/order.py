@@ -54,6 +54,10 @@ def join_tiles(
 ) -> Part:
     """Join the tiles of a grid dimension by dimension, beginning with the first, as xarray does."""
     lines = [{place[axis]: part for place, part in tiles.items()} for axis in range(len(dims))]
+    ndims = {name: 0 for part in tiles.values() for name in part.coordinates}
+    for part in tiles.values():
+        ndims.update((name, x.ndim) for name, x in part.variables.items() if x.ndim)
+    scalars = {name for name, n in ndims.items() if not n}
 
     def join(place: tuple[int, ...]) -> Part | None:
         """Join the tiles whose last positions are given."""
@@ -68,7 +72,7 @@ def join_tiles(
             return merge_parts(parts, rules, storage)
         if len(dims) > 1:  # tiles of this line may have other labels along the other dimensions than the first line
             parts = align(parts, rules, but=[dim])
-        joined = concat_parts(parts, dim, rules, storage)
+        joined = concat_parts(parts, dim, rules, storage, scalars=scalars)
         return joined if len(parts) == len(found) else _with_holes(joined, dim, found, lines[axis], rules)
 
     return cast(Part, join(()))

@@ -330,13 +330,16 @@ def _by_labels(dim: str, old: Part, new: Part) -> Side:
 
 
 def with_dims(new: Part, old: Part, dims: Collection[str]) -> Part:
-    """Return a part whose variables have those dimensions that they have in the store; the part is one element long."""
+    """Return a part whose variables have those dimensions that they have in the store.
+
+    Variables get a dimension of one element; coordinates that have no other dimension get a longer one, too.
+    """
     changed = {}
     for name in new.variables.keys() & old.variables.keys():
         variable = new.variables[name]
-        if lacking := {
-            dim: 1 for dim in map(str, old.variables[name].dims) if dim in dims and dim not in variable.dims
-        }:
+        lacking = {dim: new.sizes.get(dim, 1) for dim in map(str, old.variables[name].dims) if dim in dims}
+        lacking = {dim: n for dim, n in lacking.items() if dim not in variable.dims}
+        if lacking and (set(lacking.values()) == {1} or (not variable.ndim and name in new.coordinates)):
             changed[name] = expand_dims(variable, lacking)
     return new.with_variables(changed, coordinates=new.coordinates & changed.keys()) if changed else new
 

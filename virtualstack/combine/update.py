@@ -20,6 +20,7 @@ from virtualstack.combine.part import Part, bundled_in, each_node, group_from, l
 from virtualstack.combine.placing import Placing, StoreAxis
 from virtualstack.combine.planned import facts_of, planned
 from virtualstack.combine.precedence import Prefer, is_changed
+from virtualstack.combine.region import with_dims
 from virtualstack.dataset import virtual_array
 from virtualstack.errors import CombineError, Remedy
 from virtualstack.location import Location
@@ -102,6 +103,7 @@ def _updated(
     parts = list(concurrently(read, groups, urls=[group.url for group in groups]))
     plans = [make_plan([facts_of(part)], dims=old.sizes) for part in parts]
     parts = [planned(part, 0, plan, fitting.rules, old.variables) for part, plan in zip(parts, plans, strict=True)]
+    parts = [with_dims(part, old, [dim]) for part in parts]
     for part in parts:
         check_presence(old, part, [name for name in part.variables if name not in old.variables])
     if dim in old.sizes:
