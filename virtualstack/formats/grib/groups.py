@@ -172,7 +172,12 @@ _MAX_CELLS = 1 << 26
 """Largest number of cells of one variable."""
 
 _MAX_CELLS_PER_FIELD, _SMALL_CUBE_CELLS = 32, 4096
-_TREE = "open all groups with open_virtual_datatree, open one group with group=, or choose fields"
+_APART = (
+    Remedy("open all groups with", "open_virtual_datatree"),
+    Remedy("open one group with", group=...),
+    Remedy("choose fields with", reader=Code("vs.readers.GRIB(filter_by_keys=...)")),
+)
+"""What opens fields that do not fit into one dataset."""
 
 
 def dataset_group(table: FieldTable, rows: NDArray[np.int64], layout: GroupLayout, /) -> ManifestGroup:
@@ -244,7 +249,7 @@ def group_variables(table: FieldTable, variables: Sequence[GribVariable], layout
         grid = grids.setdefault(variable.grid.dims, variable.grid)
         obstacle = _obstacle(variable, own, coordinates, arrays)
         if obstacle is None and not variable.grid.same(grid):
-            obstacle = f"its points differ from those of others; {_TREE}"
+            obstacle = advised("its points differ from those of others", *_APART)
         if obstacle is not None:
             refusals.append(Refusal(path=path, reason=obstacle))
             continue
@@ -282,16 +287,17 @@ def _obstacle(
 ) -> str | None:
     """Return why a variable cannot be in a group with the variables before it; ``None`` if it can."""
     if variable.name in arrays or variable.name in coordinates or arrays.keys() & own.keys():
-        return f"there are two variables or coordinates of that name; {_TREE}"
+        return advised("there are two variables or coordinates of that name", *_APART)
     for name, coordinate in own.items():
         other = coordinates.get(name)
         if other is not None and not coordinate.same(other):
-            return f"its coordinate '{name}' is {_shown(coordinate)}, but {_shown(other)} for others; {_TREE}"
+            return advised(f"its coordinate '{name}' is {_shown(coordinate)}, but {_shown(other)} for others", *_APART)
     n_cells = math.prod(variable.shape)
     if n_cells > _MAX_CELLS:
-        return (
-            f"its {len(variable.rows)} fields lie in {n_cells} cells of {_axes(variable)}, more than {_MAX_CELLS}; "
-            "choose other time_dims= or filter_by_keys= of the reader"
+        return advised(
+            f"its {len(variable.rows)} fields lie in {n_cells} cells of {_axes(variable)}, more than {_MAX_CELLS}",
+            Remedy("choose other dimensions with", reader=Code("vs.readers.GRIB(time_dims=...)")),
+            _APART[-1],
         )
     return None
 

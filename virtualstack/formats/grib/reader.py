@@ -158,13 +158,6 @@ class GRIB:
         walk = Walk(source, sidecar)
         names = self._names()
         records = describe_fields(walk, location, names, with_times=self._with_times())
-        if walk.damages:
-            damage = walk.damages[0]
-            raise MalformedFileError(
-                f"'{location.url}' has a damaged message at byte {damage.offset}: {damage.reason}. Fetch it again",
-                url=location.url,
-                offset=damage.offset,
-            )
         if not len(records.fields):
             raise MalformedFileError(
                 f"'{location.url}' has no GRIB message in its {source.size} bytes: it is damaged, or another kind of "

@@ -105,6 +105,9 @@ _NO_TIME = np.iinfo(np.int64).min
 """Value of ``time`` if a field has no time. The value of ``step`` if a field has no step is NaN."""
 
 
+_PLAIN = "names", "headers", "stubs", "digests", "n_junk", "notes", "packing"
+"""Fields of records that a group keeps as attributes."""
+
 _APART = {"checksums", "reads"}
 """Fields of a location that are objects: GRIB files have no ``checksums``, and the edges of ``reads`` are an array."""
 
@@ -131,13 +134,7 @@ class Records:
                 PARTS: "grib",
                 "location": {x.name: getattr(self.location, x.name) for x in fields(Location) if x.name not in _APART},
                 "reads": None if self.location.reads is None else self.location.reads.edges(),
-                "names": self.names,
-                "headers": self.headers,
-                "stubs": self.stubs,
-                "digests": self.digests,
-                "n_junk": self.n_junk,
-                "notes": self.notes,
-                "packing": self.packing,
+                **{name: getattr(self, name) for name in _PLAIN},
             },
             url=self.location.url,
         )
@@ -151,14 +148,8 @@ class Records:
         manifest = group.arrays[_FIELDS].in_memory()
         return cls(
             location=Location(**said["location"], reads=None if said["reads"] is None else Reads(said["reads"])),
-            names=tuple(said["names"]),
-            headers=tuple(tuple(header) for header in said["headers"]),
-            stubs=tuple(said["stubs"]),
-            digests=tuple(said["digests"]),
             fields=np.frombuffer(manifest.inline, _FIELD),
-            n_junk=said["n_junk"],
-            notes=tuple(said["notes"]),
-            packing=said["packing"],
+            **{name: said[name] for name in _PLAIN},
         )
 
 
@@ -189,21 +180,11 @@ def describe_fields(
             headers.append(_keys(asking, message, header, stub, location))
         time, step = header.time, header.step
         if time is None:
-            time = _number(headers[row][i_time], _NO_TIME)
+            time = _NO_TIME if headers[row][i_time] == UNDEFINED else headers[row][i_time]
         if step is None:
-            step = _number(headers[row][i_step], np.nan)
-        columns.append(
-            (
-                row,
-                message.number,
-                message.offset,
-                message.length,
-                message.described,
-                time,
-                step,
-                is_plain(message),
-            )
-        )
+            step = np.nan if headers[row][i_step] == UNDEFINED else headers[row][i_step]
+        place = message.number, message.offset, message.length, message.described
+        columns.append((row, *place, time, step, is_plain(message)))
     return Records(
         location=location,
         names=names,
@@ -224,10 +205,6 @@ def _keys(asking: Asking, message: Field, header: GribHeader, stub: bytes, locat
             url=location.url,
             offset=message.offset,
         ) from error
-
-
-def _number(value: Any, otherwise: Any) -> Any:
-    return otherwise if value == UNDEFINED else value
 
 
 @dataclass(frozen=True, slots=True, eq=False)

@@ -15,15 +15,15 @@ from itertools import pairwise
 import orjson
 
 from virtualstack.codecs.grib.fields import MAGIC
-from virtualstack.errors import AccessDeniedError, SourceNotFoundError, StorageError
+from virtualstack.errors import AccessDeniedError, MalformedFileError, SourceNotFoundError, StorageError
 from virtualstack.formats.grib.messages import Field, MessageError, message_length, parse_fields
 from virtualstack.location import is_remote
+from virtualstack.printable import counted
 from virtualstack.storage import Bytes, Source, Storage
 from virtualstack.storage.threads import concurrently
 
 __all__ = [
     "SMALL_FILE_BYTES",
-    "Damage",
     "HeaderPrefetch",
     "Sidecar",
     "SidecarError",
@@ -250,22 +250,6 @@ _MAX_GUESSES = 1 << 8
 _MIN_GUESS_BYTES = 1 << 16  # size of messages from which wrong guesses cost nothing
 
 
-@dataclass(frozen=True, slots=True)
-class Damage:
-    """Bytes that begin like a message but are not a valid message.
-
-    Parameters
-    ----------
-    offset
-        Offset of the text ``GRIB`` in bytes.
-    reason
-        The contradiction in these bytes.
-    """
-
-    offset: int
-    reason: str
-
-
 class _Window:
     """Reader of a source in blocks: one block is kept, and prefetched bytes are used first."""
 
@@ -340,7 +324,6 @@ class Walk:
     source: Source
     sidecar: Sidecar | None = None
     n_junk: int = 0
-    damages: list[Damage] = field(default_factory=list)
     lengths: dict[int, int] = field(default_factory=dict)
 
     def __iter__(self) -> Iterator[Field]:
@@ -361,11 +344,10 @@ class Walk:
             try:
                 length, fields = parse_fields(window.read, at, size, head)
             except MessageError as error:
-                self.damages.append(Damage(at, str(error)))
-                found = self._next(window, at + 4)
-                self.n_junk += found - at
-                at = found
-                continue
+                url = self.source.location.url
+                raise MalformedFileError(
+                    f"'{url}' has a damaged message at byte {at}: {error}. Fetch it again", url=url, offset=at
+                ) from error
             yield from fields
             if self.sidecar is not None:
                 self.lengths[at] = length
@@ -378,20 +360,14 @@ class Walk:
         if self.sidecar is None:
             return None
         listed, found = self.sidecar.lengths, self.lengths
-        wrong = [offset for offset in listed if offset not in found]
-        lost = [offset for offset in found if offset not in listed]
-        longer = [offset for offset, length in listed.items() if length is not None and length != found.get(offset)]
-        words = []
-        if wrong:
-            words.append(f"no message begins at {len(wrong)} of its {len(listed)} offsets, the first {wrong[0]}")
-        if lost:
-            words.append(f"it lacks {len(lost)} of {len(found)} messages, the first at byte {lost[0]}")
-        if longer and not wrong:
-            words.append(f"{len(longer)} of its lengths are not those of the messages, the first at byte {longer[0]}")
+        is_same = {at: at in found and length in (None, found[at]) for at, length in listed.items()}
+        wrong = [at for at in {**is_same, **found} if not is_same.get(at)]
+        if not wrong:
+            return None
         return (
-            f"'{self.sidecar.url}' is not an index of this version of the file, so it is not used: {'; '.join(words)}"
-            if words
-            else None
+            f"'{self.sidecar.url}' is not an index of this version of the file, so it is not used: it lists "
+            f"{counted(len(listed), 'message')}, the file has {len(found)}, and they differ at "
+            f"{counted(len(wrong), 'offset')}, the first {min(wrong)}"
         )
 
     def _next(self, window: _Window, at: int) -> int:

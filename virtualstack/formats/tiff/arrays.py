@@ -51,6 +51,7 @@ _TEXTS = {
     316: "HOSTCOMPUTER",
     33432: "COPYRIGHT",
 }
+_ROLES = frozenset({"scale", "offset", "description", "unittype"})
 _RATIOS = {282: "XRESOLUTION", 283: "YRESOLUTION"}
 _NUMBERS = {280: "MINSAMPLEVALUE", 281: "MAXSAMPLEVALUE"}
 _UNITS = {1: "1 (unitless)", 2: "2 (pixels/inch)", 3: "3 (pixels/cm)"}
@@ -67,16 +68,22 @@ _NUMBER = re.compile(r"[+-]?(\d+([.,]\d*)?|[.,]\d+)([eE][+-]?\d+)?", re.ASCII)
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ImageMetadata:
-    """Metadata of an image and its bands."""
+    """Metadata of an image and its bands; ``roles`` has the texts of bands that GDAL gives a meaning, such as scale."""
 
     tags: Mapping[str, str] = field(default_factory=dict)
     bands: Mapping[int, Mapping[str, str]] = field(default_factory=dict)
-    scales: Mapping[int, float] = field(default_factory=dict)
-    offsets: Mapping[int, float] = field(default_factory=dict)
-    names: Mapping[int, str] = field(default_factory=dict)
-    units: Mapping[int, str] = field(default_factory=dict)
-    nodata: Mapping[int, str] = field(default_factory=dict)
+    roles: Mapping[str, Mapping[int, str]] = field(default_factory=dict)
     note: str | None = None
+
+    def texts(self, role: str, /) -> Mapping[int, str]:
+        """Return the texts of one role by band."""
+        return self.roles.get(role, {})
+
+    def scaling(self) -> tuple[Any, ...]:
+        """Return scales and offsets of all bands, of which a variable has one each."""
+        return tuple(
+            sorted((role, n, parse_number(x)) for role in ("scale", "offset") for n, x in self.texts(role).items())
+        )
 
     def attributes(self, bands: range, /, *, with_tags: bool = True) -> dict[str, Any]:
         """Return the attributes of a variable with some of the bands; ``with_tags`` adds the tags of the image.
@@ -86,18 +93,16 @@ class ImageMetadata:
         tags = {**(self.tags if with_tags else {}), **self.bands.get(bands[0], {})}
         found = {key: _parsed(text) for key, text in tags.items()}
         found = {key: value for key, value in found.items() if key not in _OURS}
-        for name, many, values, usual in (
-            ("scale_factor", "scales", self.scales, 1.0),
-            ("add_offset", "offsets", self.offsets, 0.0),
-        ):
-            of_each = [values.get(band, usual) for band in bands]
+        for name, role, usual in (("scale_factor", "scale", 1.0), ("add_offset", "offset", 0.0)):
+            texts, many = self.texts(role), f"{role}s"
+            of_each = [parse_number(texts[band]) if band in texts else usual for band in bands]
             if len(set(of_each)) > 1:
                 found[many] = np.array(of_each)
                 found[RASTER_DECODING] = f"{found.get(RASTER_DECODING, '')} {many}".strip()
             elif of_each[0] != usual:
                 found[name] = of_each[0]
-        for name, texts in (("long_name", self.names), ("units", self.units)):
-            words = [texts.get(band, "") for band in bands]
+        for name, role in (("long_name", "description"), ("units", "unittype")):
+            words = [self.texts(role).get(band, "") for band in bands]
             if any(words):
                 is_one = len(words) == 1 or (name == "long_name" and len(set(words)) == 1)
                 found[name] = words[0] if is_one else words
@@ -156,7 +161,7 @@ def with_pam(metadata: ImageMetadata, data: bytes, /) -> ImageMetadata:
     root = read_xml(data, _MAX_XML_BYTES)
     if isinstance(root, str):
         return replace(metadata, note=f"{note}, {root}")
-    columns: dict[str, dict[int, str]] = {}
+    roles = {role: dict(texts) for role, texts in metadata.roles.items()}
     bands = {n: dict(tags) for n, tags in metadata.bands.items()}
     for band in root.iterfind("PAMRasterBand"):
         number = band.get("band", "")
@@ -164,18 +169,14 @@ def with_pam(metadata: ImageMetadata, data: bytes, /) -> ImageMetadata:
             continue
         n = int(number) - 1
         for item in band:
-            columns.setdefault(item.tag, {})[n] = (item.text or "").strip()
+            roles.setdefault(item.tag.lower(), {})[n] = (item.text or "").strip()
         bands.setdefault(n, {}).update(_pam_tags(band))
     place = [tag for tag in ("SRS", "GeoTransform", "GCPList") if root.find(tag) is not None]
     return replace(
         metadata,
         tags={**metadata.tags, **_pam_tags(root)},
         bands={n: tags for n, tags in bands.items() if tags},
-        scales={**metadata.scales, **{n: parse_number(x) for n, x in columns.get("Scale", {}).items()}},
-        offsets={**metadata.offsets, **{n: parse_number(x) for n, x in columns.get("Offset", {}).items()}},
-        names={**metadata.names, **columns.get("Description", {})},
-        units={**metadata.units, **columns.get("UnitType", {})},
-        nodata=columns.get("NoDataValue", {}),
+        roles=roles,
         note=f"{' and '.join(place)} of {note}: the coordinates are those of the image" if place else metadata.note,
     )
 
@@ -188,7 +189,7 @@ def _pam_tags(element: ElementTree.Element) -> dict[str, str]:
 
 def _from_items(root: ElementTree.Element, tags: dict[str, str]) -> ImageMetadata:
     bands: dict[int, dict[str, str]] = {}
-    columns: dict[str, dict[int, Any]] = {"scale": {}, "offset": {}, "description": {}, "unittype": {}}
+    roles: dict[str, dict[int, str]] = {}
     for item in root.iterfind("Item") if root.tag == "GDALMetadata" else ():
         name, role, sample = item.get("name"), item.get("role"), item.get("sample")
         if item.get("domain") or name is None:
@@ -200,20 +201,11 @@ def _from_items(root: ElementTree.Element, tags: dict[str, str]) -> ImageMetadat
             tags[name] = text
         elif not sample.isdigit():
             continue
-        elif role in ("scale", "offset"):
-            columns[role][int(sample)] = parse_number(text)
-        elif role in columns:
-            columns[role][int(sample)] = text
         elif role is None:
             bands.setdefault(int(sample), {})[name] = text
-    return ImageMetadata(
-        tags=tags,
-        bands=bands,
-        scales=columns["scale"],
-        offsets=columns["offset"],
-        names=columns["description"],
-        units=columns["unittype"],
-    )
+        elif role in _ROLES:
+            roles.setdefault(role, {})[int(sample)] = text
+    return ImageMetadata(tags=tags, bands=bands, roles=roles)
 
 
 def _described(structure: TiffStructure, directory: Directory) -> dict[str, str]:

@@ -13,7 +13,7 @@ from xml.etree import ElementTree
 
 import numpy as np
 
-from virtualstack.errors import MissingDependencyError, UnsupportedFeatureError, VirtualStackError
+from virtualstack.errors import MissingDependencyError, Remedy, UnsupportedFeatureError, VirtualStackError, advised
 from virtualstack.formats.tiff.image import Image, Images, Level, Series
 from virtualstack.formats.tiff.structure import Directory, TiffStructure, read_xml
 from virtualstack.storage import Source, SourceFile
@@ -60,9 +60,9 @@ def dialect_note(dialect: Dialect, structure: TiffStructure, directories: Sequen
     files = {x.text for x in root.iterfind(".//{*}TiffData/{*}UUID")} | ({root.get("UUID")} - {None})
     if len(files) < 2:
         return None
-    return (
-        "its OME-XML also describes planes in other files; only those of this file are here, one after another. Join "
-        "the files along axes of your own, as with new_dim= of open_virtual_mfdataset"
+    return advised(
+        "its OME-XML also describes planes in other files; only those of this file are here, one after another",
+        Remedy("join the files along axes of your own, with", "open_virtual_mfdataset", new_dim=...),
     )
 
 

@@ -8,6 +8,7 @@ from typing import Any
 
 import numpy as np
 
+from virtualstack.errors import Remedy, advised
 from virtualstack.formats.tiff.arrays import (
     AUTO_CHUNK_BYTES,
     Axes,
@@ -46,7 +47,6 @@ _MAX_AXIS_PIXELS = 1 << 24
 _EXTRA_SAMPLES, _OPACITIES = 338, (1, 2)
 _AREA_OR_POINT, _RASTER_TYPE, _POINT = "AREA_OR_POINT", 1025, 2
 _WGS84 = "EPSG:4326"
-_TREE = "open it as a tree, with open_virtual_datatree"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -69,9 +69,10 @@ def dataset_group(
     if len(series) == 1:
         return group
     n = len(series) - 1
-    reason = (
+    reason = advised(
         f"{n} more image{'s, which have' if n > 1 else ', which has'} another shape or another form of storage, "
-        f"{'are' if n > 1 else 'is'} left out; {_TREE}"
+        f"{'are' if n > 1 else 'is'} left out",
+        Remedy("open it as a tree, with", "open_virtual_datatree"),
     )
     return replace(group, refusals=(*group.refusals, Refusal(path="/", reason=reason, kind="noted")))
 
@@ -232,9 +233,8 @@ class _Resolution:
         """Return the attributes of missing pixels: of a mask, else of nodata, else of an alpha band, as in GDAL."""
         found: dict[str, Any] = {}
         layout, own = self._layout, self._nodata()
-        nodata = [
-            own if n not in metadata.nodata else nodata_value(replace(layout, nodata=metadata.nodata[n])) for n in bands
-        ]
+        texts = metadata.texts("nodatavalue")
+        nodata = [nodata_value(replace(layout, nodata=texts[n])) if n in texts else own for n in bands]
         has_nodata = any(x is not None for x in nodata)
         is_one = len({str(x) for x in nodata}) == 1
         alpha = layout.samples if self._has_alpha else 0
@@ -340,11 +340,13 @@ class _Resolution:
     def _add_places(self, found: dict[str, ManifestArray], transform: Transform) -> list[Refusal]:
         layout = self._layout
         size = layout.height * layout.width * 8 if transform.is_rotated else 0
-        if size > max(self._choices.inline_limit, 1 << 16) or max(layout.height, layout.width) > _MAX_AXIS_PIXELS:
+        is_long = max(layout.height, layout.width) > _MAX_AXIS_PIXELS
+        if is_long or size > max(self._choices.inline_limit, 1 << 16):
             names = "'xc' and 'yc'" if transform.is_rotated else "'x' and 'y'"
-            reason = (
-                f"the coordinates {names} of {layout.height} x {layout.width} pixels are left out: compute them from "
-                "the GeoTransform of 'spatial_ref', or raise inline_limit"
+            reason = advised(
+                f"the coordinates {names} of {layout.height} x {layout.width} pixels are left out",
+                Remedy("compute them from the GeoTransform of 'spatial_ref'"),
+                *([] if is_long else [Remedy("put them into the references with", inline_limit=size)]),
             )
             return [Refusal(path="/", reason=reason, kind="noted")]
         for name, (dims, values) in transform.coordinates(layout.height, layout.width).items():

@@ -111,31 +111,16 @@ def _add_below(
 
 def _stacked(mains: list[_Main], structure: TiffStructure) -> list[Series]:
     alike: dict[tuple[Any, ...], list[_Main]] = {}
-    scales = _Scales(structure)
+    known: dict[bytes, Any] = {}  # each text of GDAL's metadata is read once
     for main in mains:
         layouts = tuple(id(x.layout) for x in (main.image, *main.overviews, *main.masks))
         directory = main.image.directory
         place = structure.key(directory, _PLACE) if directory.entries.keys() & _PLACE else ()
-        alike.setdefault((len(main.overviews), layouts, place, scales.key(directory)), []).append(main)
+        raw = structure.raw(directory, GDAL_METADATA) if GDAL_METADATA in directory.entries else b""
+        if raw and raw not in known:
+            known[raw] = read_metadata(structure, directory).scaling()
+        alike.setdefault((len(main.overviews), layouts, place, known.get(raw)), []).append(main)
     return [_series(group) for group in alike.values()]
-
-
-class _Scales:
-    """Scales and offsets of images, since a variable has only one of each; each metadata text of GDAL is read once."""
-
-    def __init__(self, structure: TiffStructure) -> None:
-        self._structure = structure
-        self._known: dict[bytes, tuple[Any, ...]] = {}
-
-    def key(self, directory: Directory, /) -> tuple[Any, ...]:
-        """Return a key that differs between images with different scales."""
-        if GDAL_METADATA not in directory.entries:
-            return ()
-        raw = self._structure.raw(directory, GDAL_METADATA)
-        if raw not in self._known:
-            found = read_metadata(self._structure, directory)
-            self._known[raw] = (*sorted(found.scales.items()), None, *sorted(found.offsets.items()))
-        return self._known[raw]
 
 
 def _series(mains: list[_Main]) -> Series:
