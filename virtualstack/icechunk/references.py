@@ -7,7 +7,6 @@ import math
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from datetime import datetime
-from itertools import chain, repeat
 from typing import Any
 
 import numpy as np
@@ -16,7 +15,6 @@ from numpy.typing import NDArray
 from virtualstack.errors import WriterError
 from virtualstack.icechunk.format import choose_checksum
 from virtualstack.manifests import FIRST, INLINE, ChunkManifest
-from virtualstack.manifests.cells import begins_run
 
 __all__ = ["Changes", "changes_between", "inline_chunks", "kept_beyond", "set_references"]
 
@@ -24,7 +22,6 @@ _MAX_BOX_RATIO = 4
 """Largest ratio of the cells of a box to its chunks; above it, chunks are written separately."""
 
 _BATCH_CHUNKS = 1 << 17  # chunks that Icechunk returns at a time
-_MIN_RUN_CHUNKS = 8  # mean length of runs of one source from which names are repeated by run
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -120,10 +117,13 @@ def set_references(
     for checksum, cells in zip(checksums, _by_group(group_of_code, manifest, chosen, len(checksums)), strict=True):
         if not cells.size:
             continue
-        if cells.size == chosen.size:
-            failed = _set_box(store, path, manifest, names, None, tuple(slice(0, n) for n in chosen.shape), checksum)
+        index = np.unravel_index(cells, manifest.shape) if manifest.shape else ()
+        entries = manifest.entries.reshape(-1)[cells]
+        lengths = [int(np.ptp(x)) + 1 for x in index]
+        if math.prod(lengths) > _MAX_BOX_RATIO * cells.size:
+            failed = _set_each(store, path, index, entries, names, checksum)
         else:
-            failed = _set_cells(store, path, manifest, names, cells, checksum)
+            failed = _set_box(store, path, index, entries, names, checksum, lengths)
         if failed:
             raise WriterError(
                 f"Icechunk refuses references of variable '{path}', such as that of chunk {tuple(failed[0])}, "
@@ -146,81 +146,50 @@ def _by_group(
     return np.split(flat[order], np.searchsorted(group[order], np.arange(1, n_groups)))
 
 
-def _set_cells(
-    store: Any,
-    path: str,
-    manifest: ChunkManifest,
-    names: NDArray[np.object_],
-    cells: NDArray[np.int64],
-    checksum: str | datetime | None,
-) -> list[tuple[int, ...]] | None:
-    """Store the references of some cells: as a box around them if they fill enough of it, otherwise one by one."""
-    index = np.unravel_index(cells, manifest.shape) if manifest.shape else ()
-    box = tuple(slice(int(x.min()), int(x.max()) + 1) for x in index)
-    n_cells = math.prod(side.stop - side.start for side in box)
-    if n_cells > _MAX_BOX_RATIO * cells.size:
-        return _set_each(store, path, manifest, names, cells, checksum)
-    inside: NDArray[np.bool_] | None = None
-    if n_cells > cells.size:
-        inside = np.zeros(tuple(side.stop - side.start for side in box), np.bool_)
-        inside[tuple(x - side.start for x, side in zip(index, box, strict=True))] = True
-    return _set_box(store, path, manifest, names, inside, box, checksum)
-
-
 def _set_box(
     store: Any,
     path: str,
-    manifest: ChunkManifest,
+    index: tuple[NDArray[np.intp], ...],
+    entries: NDArray[Any],
     names: NDArray[np.object_],
-    inside: NDArray[np.bool_] | None,
-    box: tuple[slice, ...],
     checksum: str | datetime | None,
+    lengths: Sequence[int],
 ) -> list[tuple[int, ...]] | None:
-    """Store the references of the cells of a box, or of the cells inside it; others get no name and are skipped."""
-    view: Any = (*box, ...)
-    shape = tuple(side.stop - side.start for side in box)
-    entries = manifest.entries[view].reshape(-1)
-    codes = entries["location"] if inside is None else np.where(inside.reshape(-1), entries["location"], 0)
+    """Store the references of cells as the box around them; its other cells get no name and are skipped."""
+    begin = tuple(int(x.min()) for x in index)
+    box = entries
+    if math.prod(lengths) > entries.size:
+        box = np.zeros(math.prod(lengths), entries.dtype)
+        box[np.ravel_multi_index([x - start for x, start in zip(index, begin, strict=True)], lengths)] = entries
     failed: list[tuple[int, ...]] | None = store.set_virtual_refs_arr(
         path,
-        shape,
-        _texts(names, codes),
-        entries["offset"].astype(np.uint64),
-        entries["length"].astype(np.uint64),
-        arr_offset=tuple(side.start for side in box) if any(side.start for side in box) else None,
+        tuple(lengths),
+        names[box["location"]].tolist(),
+        box["offset"].astype(np.uint64),
+        box["length"].astype(np.uint64),
+        arr_offset=begin if any(begin) else None,
         checksum=checksum,
     )
     return failed
 
 
-def _texts(names: NDArray[np.object_], codes: NDArray[Any]) -> list[str]:
-    """Return the name of each code; names are repeated by run of one code if runs are long, which is faster."""
-    begin = np.flatnonzero(begins_run(codes.size, codes))
-    if begin.size > codes.size // _MIN_RUN_CHUNKS:
-        return list(names[codes].tolist())
-    lengths = np.diff(np.append(begin, codes.size)).tolist()
-    return list(chain.from_iterable(map(repeat, names[codes[begin]].tolist(), lengths)))
-
-
 def _set_each(
     store: Any,
     path: str,
-    manifest: ChunkManifest,
+    index: tuple[NDArray[np.intp], ...],
+    entries: NDArray[Any],
     names: NDArray[np.object_],
-    cells: NDArray[np.int64],
     checksum: str | datetime | None,
 ) -> list[tuple[int, ...]] | None:
     """Store the references of scattered cells, which Icechunk accepts as one object each."""
     spec = importlib.import_module("icechunk").VirtualChunkSpec
-    entries = manifest.entries.reshape(-1)[cells]
-    etag = checksum if isinstance(checksum, str) else None
-    modified = None if isinstance(checksum, str) else checksum
-    columns = (
-        np.stack(np.unravel_index(cells, manifest.shape), 1).tolist(),
+    etag, modified = (checksum, None) if isinstance(checksum, str) else (None, checksum)
+    rows = zip(
+        np.stack(index, 1).tolist(),
         names[entries["location"]].tolist(),
         entries["offset"].tolist(),
         entries["length"].tolist(),
+        strict=True,
     )
-    made = [spec(*row, etag, modified) for row in zip(*columns, strict=True)]
-    failed: list[tuple[int, ...]] | None = store.set_virtual_refs(path, made)
+    failed: list[tuple[int, ...]] | None = store.set_virtual_refs(path, [spec(*row, etag, modified) for row in rows])
     return failed
