@@ -9,7 +9,6 @@ import importlib
 import math
 import re
 from collections.abc import Callable, Iterable, Sequence
-from dataclasses import dataclass
 from datetime import UTC, datetime
 from typing import Any
 from urllib.parse import quote, unquote
@@ -32,6 +31,7 @@ __all__ = [
     "PlaceBatch",
     "choose_checksum",
     "import_icechunk",
+    "join_checksums",
     "node_id",
     "place_batches",
     "read_checksums",
@@ -64,34 +64,17 @@ _REF_INDEX, _REF_ETAG, _REF_LAST_MODIFIED = 0, 6, 7
 _CROCKFORD = {c: i for i, c in enumerate("0123456789ABCDEFGHJKMNPQRSTVWXYZ")}
 
 
-@dataclass(frozen=True, slots=True, eq=False)
-class Checksums:
-    """The checksums of the chunks of an array.
+type Checksums = tuple[NDArray[np.int64], NDArray[np.object_]]
+"""The index of each chunk that has a checksum, one a row; and its checksum, an etag as text or a time as a number."""
 
-    Parameters
-    ----------
-    cells
-        Index of each chunk that has a checksum, one a row.
-    codes
-        Position of each chunk's checksum in the table.
-    table
-        The checksums, without duplicates.
-    """
 
-    cells: NDArray[np.int64]
-    codes: NDArray[np.int64]
-    table: tuple[Checksum, ...]
-
-    @classmethod
-    def joined(cls, parts: Sequence[Checksums], n_axes: int, /) -> Checksums:
-        """Join the checksums of several files."""
-        numbers: dict[Checksum, int] = {}
-        cells, codes = [np.zeros((0, n_axes), np.int64)], [np.zeros(0, np.int64)]
-        for part in parts:
-            table = [numbers.setdefault(x, len(numbers)) for x in part.table]
-            cells.append(part.cells)
-            codes.append(np.array(table, np.int64)[part.codes])
-        return cls(np.concatenate(cells), np.concatenate(codes), tuple(numbers))
+def join_checksums(parts: Iterable[Checksums], n_axes: int, /) -> Checksums:
+    """Join the checksums of several parts or files."""
+    cells, keys = [np.zeros((0, n_axes), np.int64)], [np.zeros(0, object)]
+    for part in parts:
+        cells.append(part[0])
+        keys.append(part[1])
+    return np.concatenate(cells), np.concatenate(keys)
 
 
 def node_id(text: str, /) -> bytes:
@@ -123,7 +106,7 @@ def read_checksums(data: bytes, node: bytes, n_axes: int, /, *, where: str) -> C
             refs = buffer.vector(buffer.field(table[None], _ARRAY_REFS))
             batches = (refs[begin : begin + _BATCH_REFS] for begin in range(0, len(refs), _BATCH_REFS))
             parts += [_checksums(buffer, buffer.tables(batch), n_axes) for batch in batches]
-    return Checksums.joined(parts, n_axes)
+    return join_checksums(parts, n_axes)
 
 
 def _unpacked(data: bytes, where: str) -> bytes:
@@ -216,35 +199,24 @@ def _checksums(buffer: _Flatbuffer, refs: NDArray[np.int64], n_axes: int) -> Che
     keys = np.full(len(refs), None, object)
     keys[modified > 0] = modified[modified > 0].astype(object)
     keys[etags > 0] = _texts(buffer, buffer.follow(etags[etags > 0]))
-    codes, table = pd.factorize(keys[rows])
-    return Checksums(
-        np.stack(cells, 1) if cells else np.zeros((len(rows), 0), np.int64),
-        codes.astype(np.int64),
-        tuple(_checksum(key, buffer.where) for key in table),
-    )
-
-
-def _checksum(key: bytes | int, where: str) -> Checksum:
-    if not isinstance(key, bytes):
-        return None, int(key)
-    try:
-        return key.decode(), None
-    except UnicodeDecodeError as error:
-        raise MalformedFileError(f"'{where}' has the etag {key!r}, which is not UTF-8; restore it") from error
+    return np.stack(cells, 1) if cells else np.zeros((len(rows), 0), np.int64), keys[rows]
 
 
 def _texts(buffer: _Flatbuffer, at: NDArray[np.int64]) -> NDArray[np.object_]:
-    """Return the bytes of the texts at some positions."""
+    """Return the texts at some positions."""
     lengths = buffer.numbers(at)
     if lengths.size and int(lengths.max()) > _MAX_ETAG_BYTES:
         raise MalformedFileError(
             f"'{buffer.where}' has an etag of {int(lengths.max())} bytes; at most {_MAX_ETAG_BYTES} are read; "
             "restore it"
         )
-    found = np.full(len(at), b"", object)
+    found = np.full(len(at), "", object)
     for length in np.unique(lengths[lengths > 0]).tolist():
         own = np.flatnonzero(lengths == length)
-        found[own] = [x.tobytes() for x in buffer.take(at[own] + 4, f"V{length}")]
+        try:
+            found[own] = [x.tobytes().decode() for x in buffer.take(at[own] + 4, f"V{length}")]
+        except UnicodeDecodeError as error:
+            raise MalformedFileError(f"'{buffer.where}' has an etag that is not UTF-8; restore it") from error
     return found
 
 
@@ -341,13 +313,13 @@ def place_batches(
     """
     grid = metadata.object_grid
     check_count(math.prod(grid), where)
-    entries = np.zeros(math.prod(grid), ENTRY)
+    entries = np.zeros(math.prod(grid) + 1, ENTRY)  # the last one is for chunks outside the grid
     locations: dict[Location, int] = {}
     heap: list[bytes] = []
     end = 0
-    known: _KnownChecksums | None = None
+    known: tuple[NDArray[np.int64], Sequence[Checksum]] | None = None
     for cells, kinds, paths, offsets, lengths, inlined in batches:
-        rows, kept = _rows(cells, grid, where)
+        rows = _rows(cells, grid, where)
         if max(int(offsets.max(initial=0)), int(lengths.max(initial=0))) >= 1 << 62:
             raise MalformedFileError(
                 f"'{where}' has a chunk with an offset or length of 2^62 bytes or more. Write the references again"
@@ -357,9 +329,8 @@ def place_batches(
         virtual, native = np.flatnonzero(kinds == _KIND_VIRTUAL), np.flatnonzero(kinds == _KIND_NATIVE)
         names = np.array(paths, object)
         if virtual.size:
-            known = known or _KnownChecksums.from_checksums(checksums(), grid, where)
-            numbers = known.numbers(rows[virtual], kept[virtual])
-            found["location"][virtual] = _codes(names[virtual], numbers, known.table, locate, locations)
+            by_cell, table = known = known or _by_cell(checksums(), grid, where)
+            found["location"][virtual] = _codes(names[virtual], by_cell[rows[virtual]], table, locate, locations)
         if native.size:
             none = np.zeros(native.size, np.int64)
             found["location"][native] = _codes(
@@ -370,7 +341,8 @@ def place_batches(
             heap.append(data)
             end += len(data)
         found[found["location"] < INLINE] = np.zeros((), ENTRY)
-        entries[rows[kept]] = found[kept]
+        entries[rows] = found
+    entries = entries[:-1]
     written = entries["location"] >= INLINE
     if metadata.shards is None:
         entries["encoding"][written] = metadata.encoding_rows().reshape(-1)[written]
@@ -383,42 +355,27 @@ def place_batches(
     )
 
 
-def _rows(cells: NDArray[Any], grid: Sequence[int], where: str) -> tuple[NDArray[np.int64], NDArray[np.bool_]]:
-    """Return the numbers of cells in C order, and a mask of the cells that are in the grid."""
+def _rows(cells: NDArray[Any], grid: Sequence[int], where: str) -> NDArray[np.int64]:
+    """Return the numbers of cells in C order; -1 for cells outside the grid."""
     if cells.ndim != 2 or cells.shape[1] != len(grid):
         raise MalformedFileError(
             f"'{where}' has chunk indexes of shape {cells.shape} for a grid of {tuple(grid)} chunks. Write the "
             "references again"
         )
-    rows, kept = np.zeros(len(cells), np.int64), np.ones(len(cells), np.bool_)
+    rows = np.zeros(len(cells), np.int64)
     for axis, n in enumerate(grid):
         rows = rows * n + cells[:, axis]
-        kept &= cells[:, axis] < n
-    return rows, kept
+    return np.where((cells < grid).all(1), rows, -1)
 
 
-@dataclass(frozen=True, slots=True)
-class _KnownChecksums:
-    """Checksums by the number of the cell in C order: positions in a table, whose first entry means no checksum."""
-
-    by_cell: NDArray[np.int64]
-    table: Sequence[Checksum]
-
-    @classmethod
-    def from_checksums(cls, checksums: Checksums, grid: Sequence[int], where: str, /) -> _KnownChecksums:
-        if not checksums.table:
-            return cls(np.zeros(0, np.int64), [(None, None)])
-        rows, kept = _rows(checksums.cells, grid, where)
-        by_cell = np.zeros(math.prod(grid), np.int64)
-        by_cell[rows[kept]] = checksums.codes[kept] + 1
-        return cls(by_cell, [(None, None), *checksums.table])
-
-    def numbers(self, rows: NDArray[np.int64], kept: NDArray[np.bool_], /) -> NDArray[np.int64]:
-        """Return the table position of each cell's checksum; 0 for cells outside the grid."""
-        found = np.zeros(len(rows), np.int64)
-        if self.by_cell.size:
-            found[kept] = self.by_cell[rows[kept]]
-        return found
+def _by_cell(checksums: Checksums, grid: Sequence[int], where: str) -> tuple[NDArray[np.int64], Sequence[Checksum]]:
+    """Return the position of each cell's checksum in a table, whose first entry means none; and the table."""
+    cells, keys = checksums
+    codes, table = pd.factorize(keys)
+    by_cell = np.zeros(math.prod(grid) + 1, np.int64)
+    by_cell[_rows(cells, grid, where)] = codes + 1
+    by_cell[-1] = 0
+    return by_cell, [(None, None), *((key, None) if isinstance(key, str) else (None, int(key)) for key in table)]
 
 
 def _codes(

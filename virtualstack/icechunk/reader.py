@@ -27,6 +27,7 @@ from virtualstack.icechunk.format import (
     Checksum,
     Checksums,
     import_icechunk,
+    join_checksums,
     node_id,
     place_batches,
     read_checksums,
@@ -326,7 +327,7 @@ class ChunkPages:
         """Read the checksums of virtual chunks."""
         n_axes = len(self.metadata.object_grid)
         if self.manifests is None:
-            return Checksums.joined([], n_axes)
+            return join_checksums([], n_axes)
         node, names = self.manifests
         files = [f"{self.url}/manifests/{name}" for name in names]
 
@@ -334,7 +335,7 @@ class ChunkPages:
             source = self.storage.source(url)
             return read_checksums(source.read(0, source.size), node, n_axes, where=url)
 
-        return Checksums.joined(list(concurrently(read, files, files)), n_axes)
+        return join_checksums(concurrently(read, files, files), n_axes)
 
     def complete(self, entries: ChunkManifest, rows: Any, /) -> ChunkManifest:
         """Return the entries unchanged: a page is always complete."""
