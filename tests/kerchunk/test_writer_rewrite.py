@@ -174,9 +174,7 @@ def test_nothing_is_written_where_the_budget_is_too_small(series, tmp_path):
     assert not (tmp_path / "refs.json").exists()
 
 
-@pytest.mark.parametrize(
-    ("fill", "message"), [(0, None), (None, "chunks without bytes whose fill value is not its '_FillValue'")]
-)
+@pytest.mark.parametrize(("fill", "message"), [(0, None), (None, "chunks without bytes must be written out")])
 def test_a_chunk_of_more_bytes_than_there_are(fill, message, tmp_path):
     """The 64 MiB that chunks re-encoded have at most would be 2^36 of them."""
     folder = tmp_path / "a.zarr" / "v"

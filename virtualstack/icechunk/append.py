@@ -13,23 +13,15 @@ from typing import Any, Literal
 from virtualstack.combine.addition import Addition
 from virtualstack.combine.region import Region
 from virtualstack.errors import UnsupportedFeatureError
-from virtualstack.icechunk.forms import with_text_fill
+from virtualstack.icechunk.forms import ICECHUNK, with_text_fill
 from virtualstack.icechunk.reader import SessionSources, read_session
-from virtualstack.icechunk.writer import (
-    all_or_nothing,
-    check_mode,
-    check_store,
-    form_options,
-    group_path,
-    write_group,
-    write_whole,
-)
+from virtualstack.icechunk.writer import all_or_nothing, check_store, group_path, write_group
 from virtualstack.manifests import INLINE, ManifestArray, ManifestGroup, unify
 from virtualstack.manifests.manifest import Overlay
 from virtualstack.progress import Show
 from virtualstack.reading import OnAbsent
 from virtualstack.storage import Storage, StorageLike
-from virtualstack.zarr.rewrite.rewrite import Budget
+from virtualstack.zarr.rewrite.rewrite import Budget, fitting
 
 __all__ = ["to_icechunk", "writing"]
 
@@ -72,19 +64,21 @@ def writing(
         combine_options=combine_options,
         storage=reached,
     )
-    check_mode(mode)
-    form = form_options(storage=reached, absent=absent, inline_limit=inline_limit, rewrite=rewrite, progress=progress)
+    if mode not in ("w-", "w"):
+        raise ValueError(f"mode={mode!r}; it must be 'w-' for a new group, or 'w' to replace a group")
+    fitted = fitting(ICECHUNK, inline_limit=inline_limit, rewrite=rewrite, absent=absent, storage=reached)
     at = group_path(path)
 
     def write(group: ManifestGroup, store: Any) -> None:
         store, group = check_store(store), group.map_arrays(with_text_fill)
-        if addition is None:
-            write_whole(group, store, at, form, mode=mode)
-        else:
-            with all_or_nothing(store):
+        with all_or_nothing(store):
+            if addition is None:
+                write_group(group, store, at, fitted, mode=mode, progress=progress)
+            else:
                 stored = _stored(store, at, sources)
                 made, overlays = addition.add(stored, group)
-                write_group(_overlaid(made, overlays), store, at, form, replaces=False, previous=_by_path(stored, at))
+                previous = _by_path(stored, at)
+                write_group(_overlaid(made, overlays), store, at, fitted, previous=previous, progress=progress)
 
     return write
 

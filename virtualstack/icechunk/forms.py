@@ -13,7 +13,6 @@ from numpy.typing import NDArray
 
 from virtualstack.errors import Remedy, UnsupportedFeatureError, WriterError
 from virtualstack.manifests import (
-    ABSENT,
     ChunkEncoding,
     ChunkGrid,
     ChunkManifest,
@@ -24,43 +23,12 @@ from virtualstack.manifests import (
 )
 from virtualstack.manifests.encoding import native
 from virtualstack.manifests.plain import longest_cells, match_axes
-from virtualstack.progress import Show
-from virtualstack.reading import OnAbsent
-from virtualstack.storage import StorageLike
 from virtualstack.zarr.documents import array_document, codec_documents, dump_document, fill_attribute
 from virtualstack.zarr.metadata.attributes import json_attributes, keep_unwritable_attributes, restore_cf
 from virtualstack.zarr.metadata.version2 import group_attributes
 from virtualstack.zarr.rewrite.plan import Abilities
-from virtualstack.zarr.rewrite.rewrite import Budget, fit, refuse_absent
 
-__all__ = ["Form", "FormOptions", "make_form", "make_group_document"]
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class FormOptions:
-    """Options for arrays that Icechunk cannot store unchanged."""
-
-    inline_limit: int
-    rewrite: Budget | None
-    absent: OnAbsent
-    storage: StorageLike
-    progress: Show | None = None
-
-
-@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
-class Form:
-    """An array as Icechunk stores it.
-
-    Parameters
-    ----------
-    document
-        Bytes of ``zarr.json``.
-    manifest
-        Manifest in memory, over the chunk grid of the document.
-    """
-
-    document: bytes
-    manifest: ChunkManifest
+__all__ = ["ICECHUNK", "make_document", "make_group_document", "with_text_fill"]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -73,23 +41,11 @@ class _Grid:
     edges: tuple[list[Any], ...] | None = None
 
 
-def make_form(array: ManifestArray, options: FormOptions, /, *, path: str) -> Form:
-    """Return an array in Icechunk's form; as little as possible is read and re-encoded."""
-    inline_limit, budget, storage = options.inline_limit, options.rewrite, options.storage
-    changed = fit(array, _ICECHUNK, inline_limit=inline_limit, budget=budget, storage=storage)
-    grid = _regular(changed) or _rectilinear(changed)
-    if grid is None:
-        reason = _ICECHUNK.why_not_plain(changed)
-        raise WriterError(
-            f"variable '{array.name}' cannot be written to Icechunk: {reason}. Leave it out, or write a vstack",
-            variable=array.name,
-            feature=reason,
-        )
-    manifest = grid.manifest
-    n_absent = int(np.count_nonzero(manifest.entries["location"] == ABSENT))
-    if options.absent == "raise":
-        refuse_absent(n_absent, variable=path, target="Icechunk")
-    return Form(document=_document(changed, grid, path), manifest=manifest)
+def make_document(array: ManifestArray, /, *, path: str) -> tuple[bytes, ChunkManifest]:
+    """Return ``zarr.json`` of an array that Icechunk can express, and the manifest over its chunk grid."""
+    grid = _regular(array) or _rectilinear(array)
+    assert grid is not None, "`fitting` changes arrays for which there is no grid"
+    return _document(array, grid, path), grid.manifest
 
 
 def make_group_document(group: ManifestGroup, /, *, path: str) -> bytes:
@@ -152,7 +108,7 @@ def _rectilinear(array: ManifestArray) -> _Grid | None:
     )
 
 
-_ICECHUNK = Abilities(
+ICECHUNK = Abilities(
     name="references of Icechunk",
     why_not=_why_not,
     takes_holes=lambda array, plain: True,  # in zarr v3 the fill value is not a missing value

@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import asyncio
 import json
-from collections.abc import AsyncIterator, Iterable, Iterator, Mapping, Sequence
+from collections.abc import AsyncIterator, Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
+from types import MappingProxyType
 from typing import Any
 
 import numpy as np
@@ -15,7 +16,7 @@ from zarr.core.sync import sync
 
 from virtualstack.errors import Remedy, StorageError, WriterError
 from virtualstack.icechunk.format import NATIVE, import_icechunk, read_reason, url_to_icechunk
-from virtualstack.icechunk.forms import Form, FormOptions, make_form, make_group_document
+from virtualstack.icechunk.forms import make_document, make_group_document
 from virtualstack.icechunk.references import (
     Changes,
     changes_between,
@@ -24,15 +25,12 @@ from virtualstack.icechunk.references import (
     set_references,
 )
 from virtualstack.location import Location, split_url
-from virtualstack.manifests import FIRST, ManifestArray, ManifestGroup
+from virtualstack.manifests import FIRST, ChunkManifest, ManifestArray, ManifestGroup
 from virtualstack.printable import first_names
 from virtualstack.progress import Show, reported
-from virtualstack.reading import OnAbsent, check_absent
-from virtualstack.storage import StorageLike
 from virtualstack.storage.dry_run import active_dry_run
 from virtualstack.storage.signatures import without_signature
 from virtualstack.zarr.metadata.array import check_name
-from virtualstack.zarr.rewrite.rewrite import Budget
 
 __all__ = [
     "MAX_IN_MANIFEST",
@@ -40,7 +38,6 @@ __all__ = [
     "all_or_nothing",
     "check_store",
     "container_prefix",
-    "form_options",
     "group_path",
     "write_group",
 ]
@@ -143,35 +140,7 @@ def _store(prefix: str) -> str:
     return "..."
 
 
-_MODES = "w-", "w"
 _MAX_REQUESTS = 32
-
-
-def write_whole(group: ManifestGroup, store: Any, path: str, options: FormOptions, /, *, mode: str) -> None:
-    """Write a group with options that are checked."""
-    with all_or_nothing(store):
-        _check_place(store, path, mode)
-        write_group(group, store, path, options, replaces=mode == "w")
-
-
-def check_mode(mode: str, /) -> None:
-    """Raise `ValueError` if a mode is unknown."""
-    if mode not in _MODES:
-        raise ValueError(f"mode={mode!r}; it must be 'w-' for a new group, or 'w' to replace a group")
-
-
-def form_options(
-    *,
-    storage: StorageLike,
-    inline_limit: int,
-    rewrite: Budget | str | float | None,
-    absent: OnAbsent,
-    progress: Show | None = None,
-) -> FormOptions:
-    """Check the options of a user."""
-    check_absent(absent)
-    budget = None if rewrite is None else Budget.from_option(rewrite)
-    return FormOptions(inline_limit=inline_limit, rewrite=budget, absent=absent, storage=storage, progress=progress)
 
 
 def group_path(path: str | None, /) -> str:
@@ -179,7 +148,7 @@ def group_path(path: str | None, /) -> str:
     return "/".join(filter(None, (path or "").split("/")))
 
 
-def check_store(store: Any, /, *, writable: bool = True) -> Any:
+def check_store(store: Any, /) -> Any:
     """Return the store of a session."""
     icechunk = import_icechunk("vds.virtual.to_icechunk()")
     if isinstance(store, icechunk.Session):
@@ -189,7 +158,7 @@ def check_store(store: Any, /, *, writable: bool = True) -> Any:
             f"to_icechunk() takes session.store, where session = repo.writable_session('main'); this is a "
             f"{type(store).__name__}"
         )
-    if writable and store.read_only:
+    if store.read_only:
         raise WriterError(
             "this session of Icechunk is read-only. Open a writable one: repo.writable_session('main')",
             feature="read-only session",
@@ -222,9 +191,10 @@ def all_or_nothing(store: Any, /) -> Iterator[None]:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class _Planned:
-    """An array to be written, with the URLs of its sources and its changes."""
+    """An array to be written: its metadata, its manifest, the URLs of its sources, and its changes."""
 
-    form: Form
+    document: bytes
+    manifest: ChunkManifest
     urls: list[str]
     changes: Changes
 
@@ -233,13 +203,20 @@ def write_group(
     group: ManifestGroup,
     store: Any,
     path: str,
-    options: FormOptions,
+    fitted: Callable[[ManifestArray], ManifestArray],
     /,
     *,
-    replaces: bool,
-    previous: Mapping[str, ManifestArray] | None = None,
+    mode: str = "a",
+    previous: Mapping[str, ManifestArray] = MappingProxyType({}),
+    progress: Show | None = None,
 ) -> None:
-    """Write a group after all of its arrays were checked."""
+    """Write a group after all of its arrays were checked.
+
+    Its arrays replace or complete those of a group at the path; with the mode ``"w"`` nothing else of it is left, and
+    with ``"w-"`` there must be none.
+    """
+    if mode != "a":
+        _check_place(store, path, mode)
     containers = Containers.from_prefixes(store.session.config.virtual_chunk_containers or {})
     documents: dict[str, bytes] = {}
     planned: dict[str, _Planned] = {}
@@ -250,35 +227,20 @@ def write_group(
             check_name(name, f"{at}/{name}".lstrip("/"), 3)
         for name, array in node.arrays.items():
             where = f"{at}/{name}".lstrip("/")
-            old = (previous or {}).get(where)
+            old = previous.get(where)
             if old is not array:
-                planned[where] = _planned(make_form(array, options, path=where), old, store, where, containers)
-    arrays = {where: x.form.document for where, x in planned.items()}
-    _rehearse(arrays)
-    sync(_prepare(store, path, documents, arrays, replaces=replaces))
-    for where, x in reported(planned.items(), options.progress):
-        set_references(store, f"/{where}", x.form.manifest, x.urls, x.changes.virtual)
+                planned[where] = _planned(fitted(array), old, store, where, containers)
+    documents |= {where: x.document for where, x in planned.items()}
+    sync(_prepare(store, path, documents, replaces=mode == "w"))
+    for where, x in reported(planned.items(), progress):
+        set_references(store, f"/{where}", x.manifest, x.urls, x.changes.virtual)
     sync(_write_chunks(store, planned))
 
 
-def _rehearse(documents: Mapping[str, bytes]) -> None:
-    """Write metadata to a temporary repository in memory, to check that Icechunk accepts them."""
-    icechunk = import_icechunk("vds.virtual.to_icechunk()")
-    store = icechunk.Repository.create(icechunk.in_memory_storage()).writable_session("main").store
-    for i, (path, document) in enumerate(documents.items()):
-        try:
-            sync(_put(store, f"{i}/zarr.json", document))
-        except icechunk.IcechunkError as error:
-            raise WriterError(
-                f"Icechunk refuses the metadata of variable '{path}': {read_reason(error)}; leave it out, "
-                "or write a vstack",
-                variable=path,
-                feature="metadata",
-            ) from error
-
-
-def _planned(form: Form, old: ManifestArray | None, store: Any, where: str, containers: Containers) -> _Planned:
-    manifest = form.manifest
+def _planned(
+    array: ManifestArray, old: ManifestArray | None, store: Any, where: str, containers: Containers
+) -> _Planned:
+    document, manifest = make_document(array, path=where)
     urls = containers.urls(manifest.locations, variable=where)
     there = None if old is None else old.in_memory()
     old_urls = [containers.url(x) or x.url for x in there.locations] if there is not None else []
@@ -299,7 +261,7 @@ def _planned(form: Form, old: ManifestArray | None, store: Any, where: str, cont
     if there is not None:
         beyond = kept_beyond(store, f"/{where}", there, manifest)
         changes = replace(changes, removed=np.concatenate([changes.removed, beyond]))
-    return _Planned(form=form, urls=urls, changes=changes)
+    return _Planned(document=document, manifest=manifest, urls=urls, changes=changes)
 
 
 def _check_place(store: Any, path: str, mode: str) -> None:
@@ -353,9 +315,7 @@ async def _put(store: Any, key: str, data: bytes) -> None:
     await store.set(key, cpu.Buffer.from_bytes(data))
 
 
-async def _prepare(
-    store: Any, path: str, groups: Mapping[str, bytes], arrays: Mapping[str, bytes], *, replaces: bool
-) -> None:
+async def _prepare(store: Any, path: str, documents: Mapping[str, bytes], *, replaces: bool) -> None:
     """Write all metadata, parent groups first."""
     if replaces:
         await (store.delete_dir(path) if path else store.clear())
@@ -363,7 +323,7 @@ async def _prepare(
         key = f"{above}/zarr.json".lstrip("/")
         if not await store.exists(key):
             await _put(store, key, _EMPTY_GROUP)
-    for at, document in (*groups.items(), *arrays.items()):
+    for at, document in documents.items():
         key = f"{at}/zarr.json".lstrip("/")
         if await _get(store, key) != document:
             await _put(store, key, document)
@@ -383,7 +343,7 @@ async def _write_chunks(store: Any, planned: Mapping[str, _Planned]) -> None:
         for cell in x.changes.removed.tolist():
             await store.delete(_key(where, cell))
         await asyncio.gather(
-            *(put(_key(where, cell), data) for cell, data in inline_chunks(x.form.manifest, x.changes.inline))
+            *(put(_key(where, cell), data) for cell, data in inline_chunks(x.manifest, x.changes.inline))
         )
 
 

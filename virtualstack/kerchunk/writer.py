@@ -26,9 +26,8 @@ from virtualstack.manifests import (
     ManifestGroup,
     repack,
 )
-from virtualstack.manifests.counted import CountedManifest
 from virtualstack.progress import Show
-from virtualstack.reading import OnAbsent, check_absent
+from virtualstack.reading import OnAbsent
 from virtualstack.storage import Bytes, LocalTarget, Storage, StorageLike, Target
 from virtualstack.storage.atomic import sync_folders
 from virtualstack.storage.permission import named_in
@@ -36,7 +35,7 @@ from virtualstack.storage.signatures import without_signature
 from virtualstack.zarr.metadata.version2 import make_hierarchy, takes_holes
 from virtualstack.zarr.metadata.version2_codecs import codecs_to_zarr2, dtype_to_zarr2
 from virtualstack.zarr.rewrite.plan import Abilities, plan_rewrite
-from virtualstack.zarr.rewrite.rewrite import Budget, fit, is_inlined, refuse_absent
+from virtualstack.zarr.rewrite.rewrite import Budget, fitting, is_inlined
 
 __all__ = ["KERCHUNK", "SUFFIXES", "how_taken", "write_kerchunk"]
 
@@ -96,13 +95,9 @@ def write_kerchunk(
     an object store, its files are made in a temporary directory and then uploaded one by one. Until the last file is
     uploaded, reading them is an error. Do not replace references that are being read.
     """
-    check_absent(absent)
-    budget = None if rewrite is None else Budget.from_option(rewrite)
-    group = group.map_arrays(lambda x: fit(x, KERCHUNK, inline_limit=inline_limit, budget=budget, storage=storage))
-    if absent == "raise":
-        for path, node in group.walk():
-            for name, array in node.arrays.items():
-                refuse_absent(_n_absent(array), variable=f"{path}/{name}".lstrip("/"), target="kerchunk")
+    group = group.map_arrays(
+        fitting(KERCHUNK, inline_limit=inline_limit, rewrite=rewrite, absent=absent, storage=storage)
+    )
     if target is None:
         if relative:
             raise ValueError("relative=True needs a target, to whose folder locations are relative. Pass a path or URL")
@@ -139,11 +134,6 @@ def write_kerchunk(
             _check_replaceable(local)
         _write_objects(folder, name, parquet_files(hierarchy, url=url, progress=progress))
     return None
-
-
-def _n_absent(array: ManifestArray) -> int:
-    manifest = array.manifest
-    return manifest.n_absent if isinstance(manifest, CountedManifest) else array.in_memory().summary().n_absent
 
 
 def _why_not(encoding: ChunkEncoding, chunks: tuple[int, ...], order: tuple[int, ...] | None, name: str) -> str | None:

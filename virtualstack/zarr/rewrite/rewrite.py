@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 
 import numpy as np
@@ -11,15 +11,16 @@ import numpy as np
 from virtualstack.codecs.pipeline import CodecError
 from virtualstack.errors import UNCHANGED, Remedy, WriterError
 from virtualstack.manifests import INLINE, ManifestArray, inlined, repack
+from virtualstack.manifests.counted import CountedManifest
 from virtualstack.printable import counted
-from virtualstack.reading import read_array
+from virtualstack.reading import OnAbsent, check_absent, read_array
 from virtualstack.sizes import byte_count
 from virtualstack.storage import Storage, StorageLike
 from virtualstack.system import Threads
 from virtualstack.zarr.metadata.encode import encode_cell
 from virtualstack.zarr.rewrite.plan import Abilities, RewritePlan, plan_anew, plan_rewrite
 
-__all__ = ["Budget", "fit", "is_inlined", "refuse_absent", "rewrite"]
+__all__ = ["Budget", "fitting", "is_inlined", "rewrite"]
 
 _MAX_THREADS = 8
 _MAX_DECODED_BYTES = 1 << 30
@@ -62,21 +63,36 @@ class Budget:
         return math.floor((self.fraction or 0) * stored * (1 + 1e-9)) if self.nbytes is None else self.nbytes
 
 
-def fit(
-    array: ManifestArray,
+def fitting(
     target: Abilities,
     /,
     *,
     inline_limit: int,
-    budget: Budget | None,
+    rewrite: Budget | str | float | None,
+    absent: OnAbsent,
     storage: StorageLike,
-) -> ManifestArray:
-    """Return an array that a target can express; as little as possible is changed.
+) -> Callable[[ManifestArray], ManifestArray]:
+    """Check options of a user, and return a function that changes an array as little as a target needs.
 
-    The array is returned unchanged, with some chunks re-encoded within the budget, or with all values as one inline
-    chunk. A manifest that is not in memory is read one part at a time, if the target can do that, and as a whole only
-    if it has to change. The writer refuses chunks without bytes that the target cannot express in any form.
+    The function returns the array unchanged, with some chunks re-encoded within the budget, or with all values as one
+    inline chunk. A manifest that is not in memory is read one part at a time, if the target can do that, and as a whole
+    only if it has to change.
     """
+    check_absent(absent)
+    budget = None if rewrite is None else Budget.from_option(rewrite)
+
+    def fitted(array: ManifestArray) -> ManifestArray:
+        made = _fit(array, target, inline_limit, budget, storage)
+        if absent == "raise":
+            _refuse_absent(made, target.name)
+        return made
+
+    return fitted
+
+
+def _fit(
+    array: ManifestArray, target: Abilities, inline_limit: int, budget: Budget | None, storage: StorageLike
+) -> ManifestArray:
     seen = repack(array.counted() if target.streams else array.whole())
     reason = target.why_not_plain(seen)
     if reason is None:
@@ -100,7 +116,18 @@ def fit(
             raise
         return _with_values(array, storage)
     # EMPTY and ABSENT cells may read as a value that no stored number unpacks to; attributes cannot pack such values.
-    return _with_values(array, storage) if is_small and target.why_not_plain(changed) is not None else changed
+    reason = target.why_not_plain(changed)
+    if reason is None or target.takes_grid(changed):
+        return changed
+    if is_small:
+        return _with_values(array, storage)
+    name = array.name or ""
+    raise WriterError(
+        f"variable '{name}' cannot be written as {target.name}: {reason}",
+        *UNCHANGED,
+        variable=name,
+        feature=reason,
+    )
 
 
 def is_inlined(array: ManifestArray, inline_limit: int, /) -> bool:
@@ -212,8 +239,10 @@ def _over_budget(plan: RewritePlan, nbytes: int, remedies: Sequence[Remedy], lim
     )
 
 
-def refuse_absent(n_absent: int, /, *, variable: str, target: str) -> None:
-    """Raise `WriterError` if a variable to be written as ``target`` has ABSENT chunks."""
+def _refuse_absent(array: ManifestArray, target: str) -> None:
+    """Raise `WriterError` if an array has ABSENT chunks."""
+    manifest, variable = array.manifest, (array.name or "").lstrip("/")
+    n_absent = manifest.n_absent if isinstance(manifest, CountedManifest) else array.in_memory().summary().n_absent
     if n_absent:
         raise WriterError(
             f"variable '{variable}' has {counted(n_absent, 'ABSENT chunk')}, which {target} cannot distinguish from "
