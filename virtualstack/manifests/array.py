@@ -273,7 +273,7 @@ class ManifestArray(NDArrayOperatorsMixin):
             raise ValueError(f"axes {order} do not match an array of {self.ndim} axes")
         if isinstance(self.manifest, ChunkManifest):
             return self.with_chunks(transpose(self.as_chunks(), order))
-        manifest = ManifestView.from_manifest(self.manifest).transpose(order).simplified()
+        manifest = ManifestView.from_manifest(self.manifest, self.grid).transpose(order).simplified()
         grid = ChunkGrid(tuple(self.grid.axes[i] for i in order))
         return replace(self, manifest=manifest, grid=grid, dimension_names=None)
 

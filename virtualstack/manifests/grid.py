@@ -124,6 +124,13 @@ class ChunkAxis:
         chunk = self.chunk or 1
         return slice(begin * chunk, min(stop * chunk, self.length))
 
+    def between(self, begin: int, stop: int, /) -> ChunkAxis:
+        """Return the cells from number ``begin`` to before number ``stop`` as an axis."""
+        if self.chunk is None:
+            return ChunkAxis.from_lengths(np.diff(self.lines(begin, stop)))
+        side = self.span(begin, stop)
+        return ChunkAxis.regular(side.stop - side.start, self.chunk)
+
     def cover(self, start: int, stop: int, /) -> range:
         """Return the cells that hold the elements from ``start`` to before ``stop``; there is at least one element.
 

@@ -17,14 +17,13 @@ import numpy as np
 from numpy.typing import NDArray
 
 from virtualstack.errors import ChunkAlignmentError
-from virtualstack.manifests.cells import MAX_READ_CELLS, begins_run, check_count
+from virtualstack.manifests.cells import begins_run, check_count
 from virtualstack.manifests.chunk_manifest import ChunkManifest
 from virtualstack.manifests.grid import ChunkAxis, ChunkGrid, as_range
 from virtualstack.manifests.indexing import (
     Chunks,
     begin_at,
     check_cells,
-    cut,
     drop_axis,
     insert_axis,
     select,
@@ -32,20 +31,16 @@ from virtualstack.manifests.indexing import (
     transpose,
 )
 from virtualstack.manifests.manifest import Manifest, hollow
-from virtualstack.manifests.view import ManifestView, SteppedManifest
+from virtualstack.manifests.view import ManifestView
 
 __all__ = ["from_zero", "index_chunks", "index_view", "take_axis", "take_points", "without_dots"]
-
-_MAX_STEPS = 256
-"""Largest number of steps other than 1 that a take keeps along an axis: each is a row of the table of encodings."""
 
 
 def take_axis(chunks: Chunks, axis: int, index: NDArray[np.int64], /) -> Chunks:
     """Take elements along one axis, in any order and any number of times.
 
     Consecutive elements with one step (also 0 or negative) inside a chunk become one cell. A step other than 1 is kept
-    if at least three elements in a row have it. If there are more than 256 such steps, those that save most cells are
-    kept.
+    if at least three elements in a row have it.
     """
     picked = as_range(index)
     if picked is not None:
@@ -54,7 +49,7 @@ def take_axis(chunks: Chunks, axis: int, index: NDArray[np.int64], /) -> Chunks:
     old = chunks.grid.axes[axis]
     cell = old.find(index)
     steps, is_cut = np.diff(index), cell[1:] != cell[:-1]
-    begin = _runs(steps, is_cut | ~_is_kept(steps, is_cut))
+    begin = _runs(steps, is_cut)
     lengths = np.diff(begin, append=index.size)
     step = np.where(lengths > 1, steps[np.minimum(begin, steps.size - 1)], 1)
     cell = cell[begin]
@@ -62,52 +57,20 @@ def take_axis(chunks: Chunks, axis: int, index: NDArray[np.int64], /) -> Chunks:
     return select(chunks, axis, cell, first, lengths, step)
 
 
-def _is_kept(steps: NDArray[np.int64], is_cut: NDArray[np.bool_]) -> NDArray[np.bool_]:
-    """Return which steps are kept: 1, which needs no encoding, and the most frequent steps of three elements in a row.
-
-    >>> _is_kept(np.array([1, 7, 7, 5, 1, 9]), np.zeros(6, np.bool_)).tolist()
-    [True, True, True, False, True, False]
-    """
-    series = _series(steps, is_cut)
-    length = np.diff(series, append=steps.size)
-    is_long = (length > 1) & ~is_cut[series] & (steps[series] != 1)
-    distinct, number = np.unique(steps[series[is_long]], return_inverse=True)
-    if distinct.size > _MAX_STEPS:
-        spared = np.bincount(number, weights=length[is_long])
-        distinct = distinct[np.argsort(-spared, kind="stable")[:_MAX_STEPS]]
-    found: NDArray[np.bool_] = np.isin(steps, np.append(distinct, 1))
-    return found
-
-
-def _series(steps: NDArray[np.int64], is_cut: NDArray[np.bool_]) -> NDArray[np.intp]:
-    """Return the beginnings of series of equal steps in one cell; a step from cell to cell is a separate series."""
-    return np.flatnonzero(begins_run(steps.size, steps, is_cut) | is_cut)
-
-
 def _runs(steps: NDArray[np.int64], is_cut: NDArray[np.bool_]) -> NDArray[np.int64]:
-    """Return where runs begin: elements with one step between them and no cut, each run as long as possible.
+    """Return where runs begin: elements of one cell with one step between them.
 
-    The step from the last element of a run to the first of the next run belongs to neither. So among steps that all
-    differ from their neighbours, every second step makes a run of two.
-    A longer series of equal steps always makes a run.
+    The step between two runs belongs to neither. So that few steps other than 1 occur, each of which is a row of the
+    table of encodings, such a step makes a run only if it is repeated.
 
-    >>> _runs(np.diff([3, 4, 5, 9, 11, 2]), np.zeros(5, np.bool_)).tolist()
-    [0, 3, 5]
+    >>> _runs(np.diff([3, 4, 5, 9, 11, 13, 2]), np.zeros(6, np.bool_)).tolist()
+    [0, 3, 6]
     """
-    series = _series(steps, is_cut)
-    length = np.diff(series, append=steps.size)
-    cut = is_cut[series]
-    # A series is free if its first step is not the gap between two runs. This holds after a cut, and after a series of
-    # one step that was not free. It depends on the number of series back to the last series for which this is certain.
-    is_known = np.ones(series.size, np.bool_)
-    is_known[1:] = cut[:-1] | (length[:-1] > 1)
-    number = np.arange(series.size)
-    known = np.maximum.accumulate(np.where(is_known, number, 0))
-    known_free = np.ones(series.size, np.bool_)
-    known_free[1:] = cut[:-1]
-    is_free = known_free[known] ^ ((number - known) % 2 == 1)
-    # a run ends at a cut, and where a series begins that is not free
-    return np.concatenate([np.zeros(1, np.int64), series[cut | ~is_free] + 1])
+    is_new = begins_run(steps.size, steps, is_cut)
+    is_alone = is_new & np.append(is_new[1:], True) & (steps != 1)
+    is_gap = is_cut | is_alone
+    is_gap[1:] |= is_new[1:] & ~is_gap[:-1]
+    return np.append(0, np.flatnonzero(is_gap) + 1)
 
 
 def take_points(chunks: Chunks, index: Sequence[NDArray[np.int64]], /) -> Chunks:
@@ -156,92 +119,62 @@ def index_view(manifest: Manifest, grid: ChunkGrid, key: object, /) -> tuple[Man
         The indexed manifest, its grid, and the rest of the key, or ``None`` if the key is used up. If the key has
         arrays, the cells that they meet are read, and the rest of the key applies to these cells.
     """
-    items = _expand(key, grid.array_shape)
-    view, axes = ManifestView.from_manifest(manifest), list(grid.axes)
-    rest: list[_Item] = []
-    axis = 0
-    for item in items:
+    view, rest = ManifestView.from_manifest(manifest, grid), list[_Item]()
+    axis, empty = 0, list[int]()
+    for item in _expand(key, grid.array_shape):
         if item is None:
             rest.append(None)
             continue
-        low, high, left = _span(item, axes[axis].length)
-        axes[axis], begin, n, first = cut(axes[axis], low, high)
-        view = view.cut(axis, begin, n, first)
+        picked, left = _span(item, grid.array_shape[axis])
+        if picked:
+            view = view.take(axis, picked)
+        else:
+            empty.append(axis)
         rest.append(left)
         axis += 1
-    met = ChunkGrid(tuple(axes))
-    if 0 in met.shape:
-        return hollow(view.tables, met.shape), met, tuple(rest)
-    steps = [left.step if isinstance(left, slice) else None for left in rest if left is not None]
-    if any(steps) or any(isinstance(left, np.ndarray) for left in rest):
-        seen = view.simplified()
-        if isinstance(seen, ChunkManifest) or any(isinstance(left, np.ndarray) for left in rest):
-            return _read_met(seen, met, rest)
-        for axis, step in enumerate(steps):
-            if step is not None:
-                seen, axes[axis] = SteppedManifest.from_range(seen, axis, axes[axis], range(axes[axis].length)[::step])
-        view = ManifestView.from_manifest(seen)
+    grid = view.grid
+    for axis in empty:
+        grid = grid.replace(axis, ChunkAxis.regular(0, 1))
+    if 0 in grid.shape:
+        return hollow(view.tables, grid.shape), grid, tuple(rest)
+    if any(isinstance(left, np.ndarray) for left in rest):
+        return _read_met(view, rest)
     axis = 0
     for left in rest:
+        if isinstance(left, int):
+            view = view.drop(axis)
+            continue
         if left is None:
             view = view.insert(axis)
-            axes.insert(axis, ChunkAxis.regular(1, 1))
-        elif isinstance(left, int):
-            view = view.drop(axis)
-            del axes[axis]
-            continue
         axis += 1
-    return view.simplified(), ChunkGrid(tuple(axes)), None
+    return view.simplified(), view.grid, None
 
 
-def _span(item: int | slice | NDArray[np.int64], length: int) -> tuple[int, int, _Item]:
-    """Return the range of elements that an item selects from, and the rest of the item relative to that range."""
+def _span(item: int | slice | NDArray[np.int64], length: int) -> tuple[range, _Item]:
+    """Return the elements that an item selects from, and the rest of the item relative to them."""
     if isinstance(item, int):
-        return item, item + 1, 0
+        return range(item, item + 1), 0
     if isinstance(item, slice):
-        picked = range(length)[item]
-        low, high = (min(picked[0], picked[-1]), max(picked[0], picked[-1]) + 1) if picked else (0, 0)
-        return low, high, slice(None, None, picked.step if picked.step != 1 and len(picked) > 1 else None)
+        return range(length)[item], slice(None)
     low, high = (int(item.min()), int(item.max()) + 1) if item.size else (0, 0)
-    return low, high, item - low
+    return range(low, high), item - low
 
 
-def _read_met(manifest: Manifest, grid: ChunkGrid, items: list[_Item]) -> tuple[ChunkManifest, ChunkGrid, Any]:
+def _read_met(view: ManifestView, items: list[_Item]) -> tuple[ChunkManifest, ChunkGrid, Any]:
     """Read only the cells that a key meets; return them with their grid and the key on that grid."""
-    places = [i for i, item in enumerate(items) if item is not None]
-    rest, axes = list(items), list(grid.axes)
-    runs: list[NDArray[np.int64] | None] = []
-    for axis, place in enumerate(places):
-        run, axes[axis], rest[place] = _without_gaps(axes[axis], items[place])
-        runs.append(run)
-    check_count(math.prod(axis.n_cells for axis in axes), manifest.url)
-    cells = np.ix_(*(np.arange(x.n_cells) if run is None else run for run, x in zip(runs, axes, strict=True)))
-    chunks = Chunks(manifest.pick(cells), ChunkGrid(tuple(axes)))
-    for axis, place in enumerate(places):
-        index = rest[place]
-        # only a single array, since arrays are indexed together
-        if isinstance(items[place], slice) and isinstance(index, np.ndarray):
-            chunks = take_axis(chunks, axis, index)
-            rest[place] = slice(None)
-    return *chunks, tuple(rest)
-
-
-def _without_gaps(axis: ChunkAxis, item: _Item) -> tuple[NDArray[np.int64] | None, ChunkAxis, _Item]:
-    """Return the cells of an axis that an item meets (``None``: all), and axis and item without the other cells."""
-    if isinstance(item, slice):
-        picked = range(axis.length)[item]
-        if len(picked) >= min(axis.n_cells, MAX_READ_CELLS):
-            return None, axis, item
-        index = np.arange(picked.start, picked.stop, picked.step)
-    elif isinstance(item, np.ndarray):
-        index = item
-    else:
-        return None, axis, item
-    cells, which = np.unique(axis.find(index), return_inverse=True)
-    if len(cells) == axis.n_cells:
-        return None, axis, item
-    met = ChunkAxis.from_lengths(axis.lengths(cells))
-    return cells, met, index + (met.lines()[:-1] - axis.starts(cells))[which].reshape(index.shape)
+    rest, axes = list(items), list(view.grid.axes)
+    cells: list[NDArray[np.int64]] = []
+    for axis, place in enumerate(i for i, item in enumerate(items) if item is not None):
+        index, own = items[place], axes[axis]
+        met = np.arange(0)
+        if isinstance(index, np.ndarray):
+            met, which = np.unique(own.find(index), return_inverse=True)
+            axes[axis] = ChunkAxis.from_lengths(own.lengths(met))
+            rest[place] = index + (axes[axis].lines()[:-1] - own.starts(met))[which].reshape(index.shape)
+        cells.append(met)
+    check_count(math.prod(axis.n_cells for axis in axes), view.url)
+    cells = [met if met.size else np.arange(axis.n_cells) for met, axis in zip(cells, axes, strict=True)]
+    return view.simplified().pick(np.ix_(*cells)), ChunkGrid(tuple(axes)), tuple(rest)
 
 
 def _advanced(chunks: Chunks, items: list[_Item]) -> Chunks:

@@ -23,8 +23,6 @@ from virtualstack.vstack.format.sources import PAGE_SOURCES
 
 __all__ = ["WRITE_AGAIN", "Cells", "Shown", "Use", "cells_of_sources", "check_order", "shown_in"]
 
-_BATCH_PAIRS = 1 << 22  # pairs of placements that are compared at once
-_MAX_PAIRS = 1 << 28  # pairs of placements that are compared in all
 _BATCH_CELLS = 1 << 19  # cells that are read at a time
 _BATCH_PAGES = 1 << 12  # pages of sources that are requested at a time
 
@@ -42,7 +40,7 @@ class Use:
     low, high
         First cell of the box in the chunk grid, and the cell after its last.
     rows
-        First row, and the row after the last, if the rows are a run and all cells are visible; else ``None``.
+        First row, and the row after the last, if the rows are a run and all cells are visible for sure; else ``None``.
     """
 
     path: str
@@ -115,59 +113,23 @@ def shown_in(group: ManifestGroup, archive: Archive, /) -> Shown:
 
 def _list_uses(path: str, array: ManifestArray, manifest: StoredManifest) -> Iterator[tuple[int, Use]]:
     found = manifest.placements_in((0,) * len(manifest.shape), manifest.shape)
-    is_hidden, is_met = _hidden(found)
+    is_apart = _are_apart(found)
     shape = np.array(manifest.shape, np.int64)
     ends = found.ends  # of all, once
     lows, highs, is_inside = found.begins, np.minimum(ends, shape), (ends <= shape).all(1)
-    for i in np.flatnonzero(~is_hidden).tolist():
-        low, high = lows[i].tolist(), highs[i].tolist()
+    for i, (low, high) in enumerate(zip(lows.tolist(), highs.tolist(), strict=True)):
         if all(a < b for a, b in zip(low, high, strict=True)):
-            rows = None if is_met[i] or not is_inside[i] else _run(found, i)
+            rows = _run(found, i) if is_apart and is_inside[i] else None
             yield int(found.table[i, 0]), Use(path, array, tuple(low), tuple(high), rows)
 
 
-def _hidden(placements: Placements) -> tuple[NDArray[np.bool_], NDArray[np.bool_]]:
-    """Return which placements are completely below a single later placement, and which share a cell with a later one.
-
-    If there are too many pairs to compare, no placement counts as hidden, and all count as sharing a cell.
-    """
-    n = len(placements.table)
-    is_hidden, is_met = np.zeros(n, np.bool_), np.zeros(n, np.bool_)
-    if n < 2:
-        return is_hidden, is_met
-    if not placements.ndim:
-        is_hidden[:-1] = is_met[:-1] = True
-        return is_hidden, is_met
-    begins, ends = placements.begins, placements.ends
-    # Two placements that meet do so on each axis. On the axis with the most distinct begins, few others begin in one.
-    axis = int(np.argmax([len(np.unique(column)) for column in begins.T]))
-    order = np.argsort(begins[:, axis], kind="stable")
-    first = begins[order, axis]
-    counts = np.searchsorted(first, ends[order, axis], "left") - np.arange(1, n + 1)
-    if counts.sum() > _MAX_PAIRS:
-        is_met[:] = True
-        return is_hidden, is_met
-    for part in _parts(counts):
-        left = np.repeat(np.arange(part.start, part.stop), counts[part])
-        right = left + 1 + np.arange(len(left)) - np.repeat(np.cumsum(counts[part]) - counts[part], counts[part])
-        a, b = order[left], order[right]
-        under, over = np.minimum(a, b), np.maximum(a, b)
-        meets = ((begins[under] < ends[over]) & (ends[under] > begins[over])).all(1)
-        covers = ((begins[over] <= begins[under]) & (ends[over] >= ends[under])).all(1)
-        is_met[under[meets]] = True
-        is_hidden[under[covers]] = True
-    return is_hidden, is_met
-
-
-def _parts(counts: NDArray[np.int64]) -> Iterator[slice]:
-    """Divide counts of pairs into slices of bounded sum."""
-    ends = np.cumsum(counts)
-    begin = 0
-    while begin < len(counts):
-        done = int(ends[begin - 1]) if begin else 0
-        end = max(int(np.searchsorted(ends, done + _BATCH_PAIRS, "right")), begin + 1)
-        yield slice(begin, end)
-        begin = end
+def _are_apart(placements: Placements) -> bool:
+    """Return whether placements follow each other along an axis, as those of appended files do; none hides another."""
+    orders = (np.argsort(column, kind="stable") for column in placements.begins.T)
+    return len(placements.table) < 2 or any(
+        bool((placements.begins[order[1:], axis] >= placements.ends[order[:-1], axis]).all())
+        for axis, order in enumerate(orders)
+    )
 
 
 def _run(placements: Placements, i: int) -> tuple[int, int] | None:

@@ -23,7 +23,7 @@ from virtualstack.manifests import (
 from virtualstack.manifests.cells import blocks, distinct_rows, replaced
 from virtualstack.manifests.chunk_manifest import MAX_SPARE_ROWS
 from virtualstack.manifests.joining import JoinedManifest
-from virtualstack.manifests.view import ManifestView, SteppedManifest
+from virtualstack.manifests.view import ManifestView
 from virtualstack.vstack.format.archive import ReadPermission
 from virtualstack.vstack.format.manifest import StoredManifest
 from virtualstack.vstack.format.rows import EMPTY_ROW, INLINE_ROW, MISSING_ROW, width
@@ -69,7 +69,7 @@ def stored_in(manifest: Manifest, url: str, /) -> Iterator[StoredManifest]:
         case JoinedManifest():
             for part in manifest.parts:
                 yield from stored_in(part, url)
-        case ManifestView() | SteppedManifest():
+        case ManifestView():
             yield from stored_in(manifest.base, url)
         case StoredManifest() if manifest.url == url:
             yield manifest
@@ -95,7 +95,7 @@ def _with_relocations(manifest: Manifest, url: str, base: Snapshot, permission: 
             return replace(
                 manifest, parts=tuple(_with_relocations(part, url, base, permission) for part in manifest.parts)
             )
-        case ManifestView() | SteppedManifest():
+        case ManifestView():
             return replace(manifest, base=_with_relocations(manifest.base, url, base, permission))
         case StoredManifest():
             prefixes = Prefixes(store=url, table=base.prefixes, moved=base.moved)
@@ -125,7 +125,7 @@ def _pieces(
                 )
                 first += n
             return
-        case ManifestView() if manifest.axes == tuple(range(len(manifest.begins))) and not any(manifest.firsts):
+        case ManifestView() if manifest.is_box:
             moved = [tuple(a + b for a, b in zip(corner, manifest.begins, strict=True)) for corner in (low, high)]
             yield from _pieces(manifest.base, url, begin, moved[0], moved[1])
             return
