@@ -63,10 +63,10 @@ def _regular(array: ManifestArray) -> _Grid | None:
     plain = PlainArray.from_array(array)
     if isinstance(plain, str):
         return None
-    if plain.encoding is None:
-        return _Grid(manifest=plain.manifest, chunks=plain.chunks, codecs=None)
-    codecs = codec_documents(plain.encoding, plain.chunks, plain.order)
-    return None if codecs is None else _Grid(manifest=plain.manifest, chunks=plain.chunks, codecs=codecs)
+    codecs = None if plain.encoding is None else codec_documents(plain.encoding, plain.chunks, plain.order)
+    if codecs is None and plain.encoding is not None:
+        return None
+    return _Grid(manifest=array.in_memory().compact(), chunks=plain.chunks, codecs=codecs)
 
 
 def _why_not(

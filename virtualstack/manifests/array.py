@@ -20,7 +20,6 @@ from virtualstack.manifests.cell_bounds import check_reach, fit
 from virtualstack.manifests.cells import along, blocks, first_cell
 from virtualstack.manifests.cf import can_cast_floats, differing_key
 from virtualstack.manifests.chunk_manifest import ChunkManifest
-from virtualstack.manifests.counted import counted
 from virtualstack.manifests.display import array_html, inline_text
 from virtualstack.manifests.encoding import Fill, native
 from virtualstack.manifests.grid import ChunkGrid
@@ -213,10 +212,6 @@ class ManifestArray(NDArrayOperatorsMixin):
     def whole(self) -> ManifestArray:
         """Return the array with its whole manifest in memory: call it before you read all entries more than once."""
         return self if isinstance(self.manifest, ChunkManifest) else replace(self, manifest=self.in_memory())
-
-    def counted(self) -> ManifestArray:
-        """Return the array with the counts of its chunks known: all entries are read once, but not kept in memory."""
-        return replace(self, manifest=counted(self.manifest))
 
     def validate(self) -> None:
         """Check that references are consistent and that each cell lies in its decoded chunk; no chunk is read.

@@ -6,7 +6,7 @@ import os
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
-from typing import Any, NoReturn
+from typing import Any, NamedTuple, NoReturn
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
@@ -31,6 +31,37 @@ EMPTY, ABSENT, INLINE, FIRST = 0, 1, 2, 3
 
 MAX_SPARE_ROWS = 16
 """Number of table rows that are kept although no chunk uses them."""
+
+
+_BLOCK_CELLS = 1 << 19  # cells that are counted at a time
+
+
+class Usage(NamedTuple):
+    """What the entries of a manifest use: encodings, and numbers of cells of some kinds."""
+
+    encodings: tuple[ChunkEncoding, ...]
+    n_holes: int
+    n_absent: int
+    n_other_fill: int
+    is_cut: bool
+
+
+def count_entries(shape: tuple[int, ...], read: Callable[[CellBox], ChunkManifest], own: Fill, /) -> Usage:
+    """Count the entries of a manifest with a fill value of its own, one block at a time."""
+    encodings: dict[ChunkEncoding, None] = {}
+    n_holes = n_absent = n_other_fill = 0
+    is_cut = False
+    for box in blocks(shape, _BLOCK_CELLS):
+        part = read(box)
+        row, holes = part.entries["encoding"].reshape(-1), part.holes.reshape(-1)
+        fills = row[holes]
+        used = _used(row[~holes] if fills.size else row, len(part.encodings))
+        encodings |= dict.fromkeys(_picked(part.encodings, used))
+        n_holes += fills.size
+        n_absent += int(np.count_nonzero(part.entries["location"] == ABSENT)) if fills.size else 0
+        n_other_fill += int(np.count_nonzero(np.array([fill != own for fill in part.fills])[fills]))
+        is_cut = is_cut or (part.starts is not None and bool(part.starts.any()))
+    return Usage(tuple(encodings), n_holes, n_absent, n_other_fill, is_cut)
 
 
 @dataclass(frozen=True, eq=False)
@@ -275,6 +306,11 @@ class ChunkManifest:
     def holes(self) -> NDArray[np.bool_]:
         """True for EMPTY and ABSENT cells; has the shape of the grid."""
         return np.asarray(self.entries["location"] < INLINE)
+
+    @cached_property
+    def usage(self) -> Usage:
+        """What the entries use."""
+        return count_entries(self.shape, self.read, self.fill)
 
     def inline_nbytes(self) -> int:
         """Return the number of bytes of all INLINE chunks; a chunk counts once for each cell that shows it."""

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass
+from functools import cached_property
 from typing import Protocol, Self, runtime_checkable
 
 import numpy as np
@@ -11,10 +12,10 @@ import numpy as np
 from virtualstack.errors import ManifestError, Remedy
 from virtualstack.location import Location
 from virtualstack.manifests.cells import CellBox, CellNumbers, ManifestSummary, check_count, mesh
-from virtualstack.manifests.chunk_manifest import ENTRY, ChunkManifest
+from virtualstack.manifests.chunk_manifest import ENTRY, ChunkManifest, Usage, count_entries
 from virtualstack.manifests.encoding import ChunkEncoding, Fill
 
-__all__ = ["DerivedManifest", "Manifest", "Overlay", "Tables", "UnreadManifest", "hollow"]
+__all__ = ["Manifest", "Overlay", "Tables", "UnreadManifest", "hollow"]
 
 _MAX_AXES = 32  # the most arrays that numpy broadcasts
 
@@ -68,6 +69,10 @@ class Manifest(Protocol):
     def summary(self) -> ManifestSummary | None:
         """Count the cells in each state; return ``None`` if this would require reading pages."""
 
+    @property
+    def usage(self) -> Usage:
+        """What the entries use; all are read once, one block at a time, and not kept in memory."""
+
 
 @dataclass(frozen=True, slots=True)
 class Overlay:
@@ -94,6 +99,11 @@ class UnreadManifest:
     def __deepcopy__(self, memo: object) -> Self:
         return self
 
+    @cached_property
+    def usage(self: Manifest) -> Usage:
+        """What the entries use."""
+        return count_entries(self.shape, self.read, self.tables.fill)
+
     def read(self: _ByCells, box: CellBox, /) -> ChunkManifest:
         """Return the entries of a box; see :meth:`pick`."""
         return self.pick(mesh(box, self.url))
@@ -110,23 +120,6 @@ class UnreadManifest:
             return hollow(self.tables, shape)
         check_count(math.prod(shape), self.url)
         return self.read_entries(cells, shape)
-
-
-class DerivedManifest:
-    """Base class of manifests that are made from another one, ``base``."""
-
-    __slots__ = ()
-    base: Manifest
-
-    @property
-    def shape(self) -> tuple[int, ...]:
-        """Shape of the chunk grid, in cells."""
-        return self.base.shape
-
-    @property
-    def url(self) -> str | None:
-        """URL of the base."""
-        return self.base.url
 
 
 def hollow(tables: Tables, shape: tuple[int, ...], /) -> ChunkManifest:

@@ -16,10 +16,8 @@ from virtualstack.codecs.codec import Codec
 from virtualstack.manifests.array import ManifestArray
 from virtualstack.manifests.cells import along
 from virtualstack.manifests.chunk_manifest import ChunkManifest
-from virtualstack.manifests.counted import CountedManifest
-from virtualstack.manifests.encoding import ChunkEncoding, c_strides, native, stored_dtype
+from virtualstack.manifests.encoding import ChunkEncoding, Fill, c_strides, native, stored_dtype
 from virtualstack.manifests.grid import ChunkAxis, ChunkGrid
-from virtualstack.manifests.manifest import hollow
 from virtualstack.printable import counted
 
 __all__ = ["ArrayForm", "PlainArray", "describe", "longest_cells", "match_axes", "why_not_plain"]
@@ -29,7 +27,7 @@ __all__ = ["ArrayForm", "PlainArray", "describe", "longest_cells", "match_axes",
 class PlainArray:
     """Properties of an array for zarr metadata, if its stored chunks are zarr chunks."""
 
-    manifest: ChunkManifest
+    fill: Fill
     n_holes: int
     chunks: tuple[int, ...]
     order: tuple[int, ...] | None
@@ -38,44 +36,32 @@ class PlainArray:
     @classmethod
     def from_array(cls, array: ManifestArray, /) -> PlainArray | str:
         """Return the plain form of an array, or the reason why it does not exist, as half a sentence."""
-        found = array.manifest
-        if isinstance(found, CountedManifest):
-            manifest, n_holes, is_cut, has_other_fill = (
-                found.tables,
-                found.n_holes,
-                found.is_cut,
-                found.n_other_fill > 0,
-            )
-        else:
-            manifest = array.in_memory().compact()
-            n_holes, is_cut = int(np.count_nonzero(manifest.holes)), manifest.starts is not None
-            has_other_fill = bool((manifest.holes & (manifest.entries["encoding"] != 0)).any())
-        if has_other_fill:
+        usage = array.manifest.usage
+        if usage.n_other_fill:
             return "holes have other fill values than the array"
-        if not manifest.encodings:
-            return cls._of_holes(manifest, n_holes, array.grid)
-        if len(manifest.encodings) > 1:
-            return f"chunks have {len(manifest.encodings)} encodings (codecs, dtypes, chunk shapes or byte orders)"
-        return cls._of_one_encoding(manifest, n_holes, array, is_cut=is_cut)
+        if not usage.encodings:
+            return cls._of_holes(array, usage.n_holes)
+        if len(usage.encodings) > 1:
+            return f"chunks have {len(usage.encodings)} encodings (codecs, dtypes, chunk shapes or byte orders)"
+        return cls._of_one_encoding(usage.encodings[0], usage.n_holes, array, is_cut=usage.is_cut)
 
     @classmethod
     def of_tables(cls, array: ManifestArray, /) -> PlainArray | None:
         """Return the form of an array if all chunks have the only encoding of its tables; no entry is read.
 
-        The result does not show whether a slice cuts chunks or EMPTY chunks have other fill values. Its manifest has no
-        entries. The result is ``None`` if the tables have several encodings or the form is not plain.
+        The result does not show whether a slice cuts chunks or EMPTY chunks have other fill values. The result is
+        ``None`` if the tables have several encodings or the form is not plain.
         """
-        tables = array.manifest.tables
-        if len(tables.encodings) != 1:
+        encodings = array.manifest.tables.encodings
+        if len(encodings) != 1:
             return None
-        plain = cls._of_one_encoding(hollow(tables, (0,) * array.ndim), 0, array, is_cut=False)
+        plain = cls._of_one_encoding(encodings[0], 0, array, is_cut=False)
         return plain if isinstance(plain, PlainArray) else None
 
     @classmethod
     def _of_one_encoding(
-        cls, manifest: ChunkManifest, n_holes: int, array: ManifestArray, *, is_cut: bool
+        cls, encoding: ChunkEncoding, n_holes: int, array: ManifestArray, *, is_cut: bool
     ) -> PlainArray | str:
-        (encoding,) = manifest.encodings
         if native(encoding.dtype) != array.dtype:
             return f"chunks are stored as '{encoding.dtype}', values are '{array.dtype}'"
         longest = [axis.chunk or int(axis.lengths().max(initial=1)) for axis in array.grid.axes]
@@ -88,14 +74,15 @@ class PlainArray:
         for i, (axis, chunk) in enumerate(zip(array.grid.axes, chunks, strict=True)):
             if axis.n_cells and axis != ChunkAxis.regular(axis.length, chunk):
                 return f"chunk lengths along axis {i} are not all {chunk}"
-        return cls(manifest=manifest, n_holes=n_holes, chunks=chunks, order=order, encoding=encoding)
+        fill = array.manifest.tables.fill
+        return cls(fill=fill, n_holes=n_holes, chunks=chunks, order=order, encoding=encoding)
 
     @classmethod
-    def _of_holes(cls, manifest: ChunkManifest, n_holes: int, grid: ChunkGrid) -> PlainArray | str:
-        if not grid.is_regular:
+    def _of_holes(cls, array: ManifestArray, n_holes: int) -> PlainArray | str:
+        if not array.grid.is_regular:
             return "the chunk grid is rectilinear"
-        chunks = tuple(axis.chunk or 1 for axis in grid.axes)
-        return cls(manifest=manifest, n_holes=n_holes, chunks=chunks, order=None, encoding=None)
+        chunks = tuple(axis.chunk or 1 for axis in array.grid.axes)
+        return cls(fill=array.manifest.tables.fill, n_holes=n_holes, chunks=chunks, order=None, encoding=None)
 
     def codecs(self) -> tuple[Codec, ...]:
         """Return the codecs on the axes of the array: the stored codecs, with a ``transpose`` in front if needed."""

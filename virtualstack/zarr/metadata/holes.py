@@ -11,9 +11,9 @@ import numpy as np
 
 from virtualstack.codecs.pipeline import CodecError
 from virtualstack.errors import IN_ANOTHER_WAY, ManifestError, Remedy, WriterError
-from virtualstack.manifests import INLINE, CellBox, ChunkEncoding, ChunkManifest, Fill, Manifest
+from virtualstack.manifests import INLINE, ChunkEncoding, ChunkManifest, Fill, Manifest
 from virtualstack.manifests.cells import CellNumbers
-from virtualstack.manifests.manifest import DerivedManifest, Tables
+from virtualstack.manifests.manifest import Tables, UnreadManifest
 from virtualstack.zarr.metadata.encode import MAX_FILL_BYTES, can_hold, encode_fill
 
 __all__ = ["FillBudget", "can_hold_fill", "check_budget", "choose_fill", "encode_fill_chunk", "inline_holes"]
@@ -93,21 +93,26 @@ def can_hold_fill(fill: Fill, encoding: ChunkEncoding, /) -> bool:
     return can_hold(fill, ChunkEncoding.c_order(encoding.dtype, (sample,), encoding.codecs))
 
 
-@dataclass(frozen=True, slots=True)
-class _InlinedHoles(DerivedManifest):
+@dataclass(frozen=True)
+class _InlinedHoles(UnreadManifest):
     """A manifest that is not in memory, with one INLINE chunk instead of its chunks without bytes."""
 
     base: Manifest
     chunk: bytes
 
     @property
+    def shape(self) -> tuple[int, ...]:
+        return self.base.shape
+
+    @property
+    def url(self) -> str | None:
+        return self.base.url
+
+    @property
     def tables(self) -> Tables:
         return self.base.tables
 
-    def read(self, box: CellBox, /) -> ChunkManifest:
-        return _inlined(self.base.read(box), self.chunk)
-
-    def pick(self, cells: CellNumbers, /) -> ChunkManifest:
+    def read_entries(self, cells: CellNumbers, shape: tuple[int, ...], /) -> ChunkManifest:
         return _inlined(self.base.pick(cells), self.chunk)
 
     def summary(self) -> None:

@@ -100,10 +100,10 @@ def takes_holes(array: ManifestArray, plain: PlainArray, /) -> bool:
         encoding = _encoding(array, plain.chunks, plain, "")
         codecs_to_zarr2(encoding.codecs, variable="")
         raw = restore_cf(array.attributes, array.cf, variable="")
-        _, is_written_out = choose_fill(plain.manifest.fill, raw, array.dtype, has_holes=True)
+        _, is_written_out = choose_fill(plain.fill, raw, array.dtype, has_holes=True)
     except WriterError:  # another reason, which `make_hierarchy` reports
         return True
-    return not is_written_out or can_hold_fill(plain.manifest.fill, encoding)
+    return not is_written_out or can_hold_fill(plain.fill, encoding)
 
 
 def _array(
@@ -122,11 +122,13 @@ def _array(
     encoding = _encoding(array, plain.chunks, plain, variable)
     raw = restore_cf(array.attributes, array.cf, variable=variable)
     extra = keep_unwritable_attributes(raw, array.dtype)
-    fill, is_written_out = choose_fill(plain.manifest.fill, raw, array.dtype, has_holes=plain.n_holes > 0)
+    fill, is_written_out = choose_fill(plain.fill, raw, array.dtype, has_holes=plain.n_holes > 0)
     zarray, attributes = _documents(array, raw, variable, plain.chunks, encoding, _order(plain, variable), fill)
-    manifest = plain.manifest if isinstance(array.manifest, ChunkManifest) else array.manifest
+    manifest = array.manifest
+    if isinstance(manifest, ChunkManifest):
+        manifest = manifest.compact()
     if is_written_out:
-        chunk = encode_fill_chunk(plain.manifest.fill, encoding, variable=variable)
+        chunk = encode_fill_chunk(plain.fill, encoding, variable=variable)
         n_copies = 1 if shares_chunks else plain.n_holes
         check_budget(plain.n_holes, n_copies, len(chunk), fill_budget, variable=variable)
         manifest = inline_holes(manifest, chunk)

@@ -11,7 +11,6 @@ import numpy as np
 from virtualstack.codecs.pipeline import CodecError
 from virtualstack.errors import UNCHANGED, Remedy, WriterError
 from virtualstack.manifests import INLINE, ManifestArray, inlined, repack
-from virtualstack.manifests.counted import CountedManifest
 from virtualstack.printable import counted
 from virtualstack.reading import OnAbsent, check_absent, read_array
 from virtualstack.sizes import byte_count
@@ -93,7 +92,7 @@ def fitting(
 def _fit(
     array: ManifestArray, target: Abilities, inline_limit: int, budget: Budget | None, storage: StorageLike
 ) -> ManifestArray:
-    seen = repack(array.counted() if target.streams else array.whole())
+    seen = repack(array if target.streams else array.whole())
     reason = target.why_not_plain(seen)
     if reason is None:
         return seen
@@ -241,8 +240,7 @@ def _over_budget(plan: RewritePlan, nbytes: int, remedies: Sequence[Remedy], lim
 
 def _refuse_absent(array: ManifestArray, target: str) -> None:
     """Raise `WriterError` if an array has ABSENT chunks."""
-    manifest, variable = array.manifest, (array.name or "").lstrip("/")
-    n_absent = manifest.n_absent if isinstance(manifest, CountedManifest) else array.in_memory().summary().n_absent
+    n_absent, variable = array.manifest.usage.n_absent, (array.name or "").lstrip("/")
     if n_absent:
         raise WriterError(
             f"variable '{variable}' has {counted(n_absent, 'ABSENT chunk')}, which {target} cannot distinguish from "
