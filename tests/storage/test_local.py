@@ -15,7 +15,6 @@ import pytest
 from virtualstack.errors import SourceChangedError, SourceNotFoundError, StorageError
 from virtualstack.location import Location
 from virtualstack.storage import LocalSource, LocalTarget, Source, Storage, local, open_source
-from virtualstack.storage.local import open_local
 
 DATA = bytes(range(256)) * 40
 
@@ -167,7 +166,7 @@ def test_errors_of_the_file_system(path, monkeypatch, error, message, open_sourc
 def test_a_url_of_another_scheme():
     """Only file:// is local."""
     with pytest.raises(StorageError, match=r"is not the URL of a local file"):
-        open_local("s3://bucket/key")
+        local.open_source("s3://bucket/key", None, "", None)
     with pytest.raises(StorageError, match=r"is not the URL of a local directory"):
         LocalTarget("s3://bucket/key")
     with pytest.raises(ValueError, match=r"not the location of a local file with its size"):

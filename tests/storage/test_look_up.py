@@ -94,7 +94,7 @@ def test_a_place_that_gives_no_answer_is_not_asked_for_ever(monkeypatch):
 @pytest.fixture
 def many(s3_server, monkeypatch):
     """A bucket with 325 objects, in folders of five; a listing has fifty."""
-    monkeypatch.setattr("virtualstack.storage.obstore._PAGE_KEYS", 50)
+    monkeypatch.setattr("virtualstack.storage.obstore.PAGE_KEYS", 50)
     names = [f"year={i // 5}/{i:05}.nc" for i in range(325)]
     if "many" not in [x["Name"] for x in s3_server.client.list_buckets()["Buckets"]]:
         s3_server.client.create_bucket(Bucket="many")

@@ -15,7 +15,7 @@ from virtualstack.location import Location, absolute_url
 from virtualstack.manifests import INLINE, ManifestArray, ManifestGroup
 from virtualstack.storage import Storage, StorageLike
 from virtualstack.storage.dry_run import active_dry_run
-from virtualstack.storage.local_target import LocalTarget
+from virtualstack.storage.local import LocalTarget
 from virtualstack.storage.permission import named_in
 
 __all__ = ["save_icechunk"]

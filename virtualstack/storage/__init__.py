@@ -2,8 +2,7 @@
 
 from virtualstack.storage.coalesce import Requests, coalesce
 from virtualstack.storage.file import SourceFile
-from virtualstack.storage.local import LocalSource
-from virtualstack.storage.local_target import LocalTarget
+from virtualstack.storage.local import LocalSource, LocalTarget
 from virtualstack.storage.memory import MemorySource, MemoryTarget
 from virtualstack.storage.objects import ObjectStore
 from virtualstack.storage.permission import Allow, Listed, Permission, read_allowed_urls

@@ -53,11 +53,13 @@ def read_backend(value: object, prefix: str, /) -> object:
 
 def is_backend(value: object, /) -> bool:
     """Return whether an object reaches sources: a store of obstore or obspec, or an fsspec filesystem."""
-    return isinstance(value, HeldBytes) or kind_of_backend(value) is not None
+    return kind_of_backend(value) is not None
 
 
 def kind_of_backend(value: object, /) -> str | None:
     """Return the module of this folder that reads from an object, or ``None`` if none does."""
+    if isinstance(value, HeldBytes):
+        return "memory"
     libraries = {name.partition(".")[0] for name in _lineage(value)}
     if isinstance(value, PublicWeb | UnnamedBucket) or ("obstore" in libraries and "fsspec" not in libraries):
         return "remote"

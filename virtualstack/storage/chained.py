@@ -19,7 +19,7 @@ from virtualstack.errors import SourceNotFoundError, StorageError
 from virtualstack.location import Location
 from virtualstack.storage.file import SourceFile
 from virtualstack.storage.memory import MemorySource
-from virtualstack.storage.source import ByteRange, Bytes, Source, check_ranges, check_version
+from virtualstack.storage.source import ByteRange, Bytes, ManyRangesSource, Source, check_ranges, check_version
 
 __all__ = ["MemberSource", "open_member"]
 
@@ -36,22 +36,12 @@ _PACKINGS: tuple[tuple[bytes, Callable[[], Any]], ...] = (
 
 
 @dataclass(frozen=True, slots=True)
-class MemberSource:
+class MemberSource(ManyRangesSource):
     """A member that is stored without compression, and so is a byte range of its archive."""
 
     archive: Source
     offset: int
     location: Location
-
-    @property
-    def size(self) -> int:
-        """The size of the member in bytes."""
-        return self.location.size or 0
-
-    def read(self, offset: int, length: int, /) -> bytes:
-        """Read exactly ``length`` bytes from ``offset`` of the member."""
-        check_ranges([(offset, length)], url=self.location.url, size=self.size)
-        return self.archive.read(self.offset + offset, length)
 
     def read_ranges(self, ranges: Sequence[ByteRange] | NDArray[np.int64], /) -> list[Bytes]:
         """Read many ranges of the member in the order given."""

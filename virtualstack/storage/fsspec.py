@@ -26,11 +26,9 @@ from virtualstack.storage.source import (
     Bytes,
     DirectoryError,
     ManyRangesSource,
-    check_lengths,
-    check_ranges,
     check_version,
 )
-from virtualstack.storage.target import UnlistableError, check_conditions, check_key, check_most
+from virtualstack.storage.target import PlainTarget, UnlistableError, check_conditions, check_most
 from virtualstack.storage.threads import LimitedLookup, concurrently
 
 __all__ = ["FsspecSource", "FsspecTarget", "check_scheme", "look_up", "open_source", "open_target"]
@@ -48,25 +46,19 @@ class FsspecSource(ManyRangesSource):
 
     def read_ranges(self, ranges: Sequence[ByteRange] | NDArray[np.int64], /) -> list[Bytes]:
         """Read many ranges with ``cat_ranges``, which reads concurrently if the filesystem is asynchronous."""
-        url = self.location.url
-        table = check_ranges(ranges, url=url, size=self.size)
-        starts, ends = table[:, 0].tolist(), (table[:, 0] + table[:, 1]).tolist()
-        filled = [n for n, length in enumerate(table[:, 1].tolist()) if length]
-        got: list[Bytes] = [b""] * len(table)
-        if filled:
-            filesystem = _of_this_process(self.filesystem, url)
-            bounds = [starts[n] for n in filled], [ends[n] for n in filled]
-            with _storage_errors(url):
-                if _takes_ranges(filesystem):
-                    answers = filesystem.cat_ranges([self.path] * len(filled), *bounds, on_error="return")
-                else:
-                    answers = _read_open(filesystem, self.path, *bounds)
-            for n, answer in zip(filled, answers, strict=True):
-                if isinstance(answer, Exception):
-                    raise _translated(answer, url) from answer
-                got[n] = answer
-        check_lengths(table[:, 1].tolist(), got, url=url)
-        return got
+        return self._filled(ranges, self._fetch)
+
+    def _fetch(self, starts: list[int], lengths: list[int]) -> list[bytes]:
+        url, bounds = self.location.url, (starts, list(map(sum, zip(starts, lengths, strict=True))))
+        filesystem = _of_this_process(self.filesystem, url)
+        with _storage_errors(url):
+            if not _takes_ranges(filesystem):
+                return _read_open(filesystem, self.path, *bounds)
+            answers: list[bytes] = filesystem.cat_ranges([self.path] * len(starts), *bounds, on_error="return")
+        for answer in answers:
+            if isinstance(answer, Exception):
+                raise _translated(answer, url) from answer
+        return answers
 
 
 def _takes_ranges(filesystem: AbstractFileSystem, /) -> bool:
@@ -91,14 +83,11 @@ def _read_open(filesystem: AbstractFileSystem, path: str, starts: list[int], end
 
 
 @dataclass(frozen=True, slots=True)
-class FsspecTarget:
+class FsspecTarget(PlainTarget):
     """Objects under a URL of an fsspec filesystem."""
 
     filesystem: AbstractFileSystem = field(repr=False)
     url: str
-
-    def __post_init__(self) -> None:
-        object.__setattr__(self, "url", self.url.rstrip("/") + "/")
 
     @property
     def is_listed(self) -> bool:
@@ -114,15 +103,10 @@ class FsspecTarget:
 
     def list(self, prefix: str = "", /) -> list[str]:
         """List the keys in the folder ``prefix`` and below it, sorted."""
-        root = _path(self._filesystem, self.url).rstrip("/") + "/"
-        with _storage_errors(self.url), contextlib.suppress(FileNotFoundError):
-            self._filesystem.invalidate_cache()
-            return sorted(path.removeprefix(root) for path in self._filesystem.find(root + prefix.rstrip("/")))
-        return []
+        return sorted(self.contents(prefix))
 
     def first(self, prefix: str = "", /) -> str | None:
         """Return the first key in the folder ``prefix`` and below it, or ``None``; all keys are listed for it."""
-        self._check_listable()
         return next(iter(self.list(prefix)), None)
 
     def entries(self, prefix: str = "", /) -> Sequence[tuple[str, bool]]:
@@ -149,10 +133,6 @@ class FsspecTarget:
     def put(self, key: str, data: bytes | bytearray | memoryview, /) -> None:
         """Write an object and replace an existing one; the write is atomic only if the filesystem writes atomically."""
         self._pipe(key, data, "overwrite")
-
-    def check_put(self, key: str, /) -> None:
-        """Raise an error if the key is not a plain relative path."""
-        self._url(key)
 
     def put_if_absent(self, key: str, data: bytes | bytearray | memoryview, /) -> bool:
         """Write an object unless the key exists, and return whether it was written."""
@@ -187,9 +167,6 @@ class FsspecTarget:
             except FileNotFoundError:  # the folder does not exist
                 self._filesystem.makedirs(path.rpartition("/")[0], exist_ok=True)
                 self._filesystem.pipe_file(path, bytes(data), mode=mode)
-
-    def _url(self, key: str) -> str:
-        return self.url + check_key(key, url=self.url)
 
     def _path(self, key: str) -> str:
         return _path(self._filesystem, self._url(key))
@@ -300,7 +277,8 @@ def _listed(backend: AbstractFileSystem, folder: str, urls: Sequence[str]) -> di
 
 
 def _row_location(url: str, row: Mapping[str, Any]) -> Location:
-    return Location(url, int(row["size"]), row.get("ETag") or row.get("etag"), _modified(row))
+    size = row.get("size")
+    return Location(url, None if size is None else int(size), row.get("ETag") or row.get("etag"), _modified(row))
 
 
 def _is_web(backend: AbstractFileSystem) -> bool:

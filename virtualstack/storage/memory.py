@@ -3,19 +3,23 @@
 from __future__ import annotations
 
 import hashlib
+import importlib
+import sys
 import threading
 from collections.abc import Sequence
 from dataclasses import dataclass
+from typing import Any, cast
 
 import numpy as np
 from numpy.typing import NDArray
 
 from virtualstack.errors import SourceNotFoundError, StorageError
 from virtualstack.location import Location
-from virtualstack.storage.source import ByteRange, Bytes, check_ranges, check_version
-from virtualstack.storage.target import check_key, check_most
+from virtualstack.storage.source import ByteRange, Bytes, Source, check_ranges, check_version
+from virtualstack.storage.target import PlainTarget, check_most
+from virtualstack.storage.threads import LimitedLookup
 
-__all__ = ["HeldBytes", "MemorySource", "MemoryTarget", "look_up_memory", "open_memory"]
+__all__ = ["HeldBytes", "MemorySource", "MemoryTarget", "look_up", "open_source", "open_target"]
 
 _OBJECTS: dict[str, bytes] = {}
 _LOCK = threading.Lock()
@@ -79,13 +83,11 @@ class HeldBytes:
     url: str
     data: bytes
 
-    def open_source(self, url: str, expected: Location | None, /) -> MemorySource:
+    def source(self, url: str, /) -> MemorySource:
         """Return the bytes as the source at their URL."""
         if url != self.url:
             raise SourceNotFoundError(f"there is nothing at '{url}', only the bytes at '{self.url}'", url=url)
-        source = MemorySource(self.data, url)
-        check_version(expected, source.location)
-        return source
+        return MemorySource(self.data, url)
 
     def __reduce__(self) -> tuple[object, ...]:
         if len(self.data) > _MAX_PICKLED_BYTES:
@@ -101,22 +103,14 @@ class HeldBytes:
 
 
 @dataclass(frozen=True, slots=True)
-class MemoryTarget:
+class MemoryTarget(PlainTarget):
     """Objects under a ``memory://`` URL, shared by the whole process and lost at its end."""
 
     url: str
 
-    def __post_init__(self) -> None:
-        object.__setattr__(self, "url", self.url.rstrip("/") + "/")
-
-    @property
-    def is_listed(self) -> bool:
-        """Always true: the keys can be listed."""
-        return True
-
     def get(self, key: str, /, *, most: int | None = None) -> bytes:
         """Read a whole object."""
-        source = open_memory(self._url(key))
+        source = _written(self._url(key))
         check_most(source.size, most, url=source.url)
         return source.data
 
@@ -137,17 +131,13 @@ class MemoryTarget:
 
     def contents(self, prefix: str = "", /) -> dict[str, Location]:
         """List the objects in the folder ``prefix`` and below it, with size and etag of each."""
-        return {key: open_memory(self.url + key).location for key in self.list(prefix)}
+        return {key: _written(self.url + key).location for key in self.list(prefix)}
 
     def put(self, key: str, data: bytes | bytearray | memoryview, /) -> None:
         """Write an object and replace an existing one."""
         url = self._url(key)
         with _LOCK:
             _OBJECTS[url] = bytes(data)
-
-    def check_put(self, key: str, /) -> None:
-        """Raise an error if the key is not a plain relative path."""
-        self._url(key)
 
     def put_if_absent(self, key: str, data: bytes | bytearray | memoryview, /) -> bool:
         """Write an object unless the key exists, and return whether it was written."""
@@ -161,21 +151,36 @@ class MemoryTarget:
         with _LOCK:
             _OBJECTS.pop(url, None)
 
-    def _url(self, key: str) -> str:
-        return self.url + check_key(key, url=self.url)
 
-
-def open_memory(url: str, /, *, expected: Location | None = None) -> MemorySource:
-    """Open an object written to a ``memory://`` target of this process."""
-    with _LOCK:
-        data = _OBJECTS.get(url)
-    if data is None:
-        raise SourceNotFoundError(f"there is nothing at '{url}'; memory:// holds what this process wrote", url=url)
-    source = MemorySource(data, url)
+def open_source(url: str, backend: object | None, prefix: str, expected: Location | None, /) -> Source:
+    """Open bytes that arrays carry along, or an object that this process wrote to ``memory://``."""
+    if isinstance(backend, HeldBytes):
+        source = backend.source(url)
+    else:
+        fsspec: Any = sys.modules.get("fsspec.implementations.memory")
+        if fsspec is not None and url not in _OBJECTS and fsspec.MemoryFileSystem().isfile(url):
+            module = importlib.import_module("virtualstack.storage.fsspec")
+            return cast(Source, module.open_source(url, fsspec.MemoryFileSystem(), prefix, expected))
+        source = _written(url)
     check_version(expected, source.location)
     return source
 
 
-def look_up_memory(url: str, /) -> Location:
-    """Return the location of an object; errors are the same as for `open_memory`."""
-    return open_memory(url).location
+def _written(url: str) -> MemorySource:
+    with _LOCK:
+        data = _OBJECTS.get(url)
+    if data is None:
+        raise SourceNotFoundError(f"there is nothing at '{url}'; memory:// holds what this process wrote", url=url)
+    return MemorySource(data, url)
+
+
+def look_up(urls: Sequence[str], backend: object | None, prefix: str, /) -> list[Location | StorageError]:
+    """Return the current version of each URL, or an error."""
+    return list(map(LimitedLookup(lambda url: open_source(url, backend, prefix, None).location), urls))
+
+
+def open_target(url: str, backend: object | None, prefix: str, /) -> MemoryTarget:
+    """Return the target at a root URL."""
+    if isinstance(backend, HeldBytes):
+        raise StorageError(f"'{url}': {backend!r} can only be read", url=url)
+    return MemoryTarget(url)

@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 
 from virtualstack.errors import SourceNotFoundError, StorageError
 from virtualstack.location import Location, split_url
-from virtualstack.storage.source import ByteRange, Bytes, ManyRangesSource, check_lengths, check_ranges, check_version
+from virtualstack.storage.source import ByteRange, Bytes, ManyRangesSource, check_version
 from virtualstack.storage.threads import LimitedLookup, concurrently
 
 __all__ = ["ObspecSource", "look_up", "open_source", "open_target"]
@@ -27,20 +27,13 @@ class ObspecSource(ManyRangesSource):
 
     def read_ranges(self, ranges: Sequence[ByteRange] | NDArray[np.int64], /) -> list[Bytes]:
         """Read many ranges with one call of the store."""
-        url = self.location.url
-        table = check_ranges(ranges, url=url, size=self.size)
-        filled = np.flatnonzero(table[:, 1])
-        got: list[Bytes] = [b""] * len(table)
-        if filled.size:
-            starts, lengths = table[filled, 0].tolist(), table[filled, 1].tolist()
-            try:
-                answers = self.store.get_ranges(self.key, starts=starts, lengths=lengths)
-            except Exception as error:  # noqa: BLE001 - stores of other packages may raise any error
-                _translate(error, url)
-            for n, answer in zip(filled.tolist(), answers, strict=True):
-                got[n] = memoryview(answer)
-        check_lengths(table[:, 1].tolist(), got, url=url)
-        return got
+        return self._filled(ranges, self._fetch)
+
+    def _fetch(self, starts: list[int], lengths: list[int]) -> list[Bytes]:
+        try:
+            return [memoryview(x) for x in self.store.get_ranges(self.key, starts=starts, lengths=lengths)]
+        except Exception as error:  # noqa: BLE001 - stores of other packages may raise any error
+            _translate(error, self.location.url)
 
 
 def open_source(url: str, backend: Any, prefix: str, expected: Location | None, /) -> ObspecSource:

@@ -47,7 +47,6 @@ from virtualstack.storage.signatures import QUERY, login_remedies, signed
 from virtualstack.storage.slow_servers import Busy, Patience
 from virtualstack.storage.source import RequestRefusedError
 from virtualstack.storage.stores import make_store
-from virtualstack.storage.target import UnlistableError
 from virtualstack.storage.unsaid import find_region, seconds_to_wait
 from virtualstack.storage.web.public_web import PublicWeb
 from virtualstack.system import was_imported_before_fork
@@ -55,15 +54,18 @@ from virtualstack.system import was_imported_before_fork
 if TYPE_CHECKING:
     from obstore.store import ObjectStore
 
-__all__ = ["Connection", "connect"]
+__all__ = ["PAGE_KEYS", "SORTED", "Connection", "connect", "location_from"]
 
 _SERVICES = {"s3": "s3", "s3a": "s3", "gs": "gs", "gcs": "gs", "az": "az", "azure": "az", "adl": "az",
             "abfs": "az", "abfss": "az", "http": "http", "https": "http"}  # fmt: skip
-_SORTED = S3Store, GCSStore, AzureStore
+SORTED = S3Store, GCSStore, AzureStore
+"""Stores whose servers sort their keys."""
+
 _MAX_CONNECTIONS = 256
 _MAX_REGIONS = 3  # a hostile server could redirect to new regions for ever
-_FIRST_PAGE_KEYS = 50  # servers return 1000 and more at once
-_PAGE_KEYS = 1000  # keys in one page of a listing
+PAGE_KEYS = 1000
+"""Keys in one page of a listing."""
+
 _FREE_LISTINGS = 4
 _MIN_REQUESTS_PER_LISTING = 8  # requests for one object each, at once
 _EXAMPLES: Mapping[str, Mapping[str, Any]] = {
@@ -123,9 +125,9 @@ class Connection:
 
         def ask(store: ObjectStore) -> tuple[memoryview, Location]:
             result = obstore.get(store, key, options={"range": (start, stop)})
-            return self._patience.read(_arriving(result), stop - start, url), _location(url, result.meta)
+            return self._patience.read(_arriving(result), stop - start, url), location_from(url, result.meta)
 
-        return self._read(url, ask)
+        return self.read(url, ask)
 
     def get_object(self, url: str, key: str, check: Callable[[int], None]) -> tuple[memoryview, Location]:
         """Read a whole object; its size is checked before its bytes are read."""
@@ -134,12 +136,12 @@ class Connection:
             result = obstore.get(store, key)
             if self._may_need_login and str(result.attributes.get("Content-Type")).startswith("text/html"):
                 raise RequestRefusedError("the server sent an HTML page, such as a login page", url=url)
-            found = _location(url, result.meta)
+            found = location_from(url, result.meta)
             size = found.size or 0
             check(size)
             return self._patience.read(_arriving(result), size, url), found
 
-        return self._read(url, ask)
+        return self.read(url, ask)
 
     def get_ranges(self, url: str, key: str, starts: Sequence[int], lengths: Sequence[int]) -> list[memoryview]:
         """Read ranges, about ten at a time, without checks of their lengths; no answer is broken off."""
@@ -148,7 +150,7 @@ class Connection:
             got = obstore.get_ranges(store, key, starts=starts, lengths=lengths, coalesce=0)
             return [memoryview(data) for data in got]
 
-        return self._read(url, ask)
+        return self.read(url, ask)
 
     def put(self, url: str, key: str, data: bytes | bytearray | memoryview, *, create: bool) -> bool:
         """Write an object, with ``create`` only if the key does not exist; return whether it was written."""
@@ -170,45 +172,6 @@ class Connection:
 
         return self._ask(url, ask)
 
-    def list(self, url: str, prefix: str) -> list[str]:
-        """List the keys in the folder ``prefix`` and below it."""
-        return self._read(url, lambda store: [item["path"] for item in obstore.list(store, prefix or None).collect()])
-
-    def entries(self, url: str, prefix: str) -> Sequence[tuple[str, bool]]:
-        """List the names in the folder ``prefix``, each with whether it is a folder."""
-        self._check_listed(url)
-
-        def ask(store: ObjectStore) -> Sequence[tuple[str, bool]]:
-            found = obstore.list_with_delimiter(store, prefix or None)
-            paths = [(x, True) for x in found["common_prefixes"]] + [(x["path"], False) for x in found["objects"]]
-            return [(path.rpartition("/")[2], is_folder) for path, is_folder in paths if path != prefix]
-
-        return self._read(url, ask)
-
-    def contents(self, url: str, prefix: str) -> Sequence[Location]:
-        """List the objects in the folder ``prefix`` and below it; each location has the key instead of the URL."""
-        self._check_listed(url)
-
-        def ask(store: ObjectStore) -> Sequence[Location]:
-            pages = obstore.list(store, prefix or None, chunk_size=_PAGE_KEYS)
-            return [_location(item["path"], item) for page in pages for item in page]
-
-        return self._read(url, ask)
-
-    def first(self, url: str, prefix: str) -> str | None:
-        """Return the first key in the folder ``prefix`` and below it, with one request if the server sorts its keys."""
-        self._check_listed(url)
-
-        def ask(store: ObjectStore) -> str | None:
-            pages = iter(obstore.list(store, prefix or None, chunk_size=_FIRST_PAGE_KEYS))
-            keys = [item["path"] for item in next(pages, ())]
-            is_sorted = isinstance(store, _SORTED) and keys == sorted(keys)
-            if len(keys) == _FIRST_PAGE_KEYS and not is_sorted:  # S3's directory buckets do not sort
-                keys += [item["path"] for page in pages for item in page]
-            return min(keys, default=None)
-
-        return self._read(url, ask)
-
     @property
     def identities(self) -> tuple[str, ...]:
         """Names of the identities that are tried, in order; the command line shows them."""
@@ -220,13 +183,9 @@ class Connection:
         stores = list(self._stores.values()) if self._service == "store" else []
         return self._service == "http" or any(isinstance(store, HTTPStore) for store in stores)
 
-    def _check_listed(self, url: str) -> None:
-        if self.is_web:
-            raise UnlistableError.at(url)
-
     def look_up(self, url: str, key: str) -> Location:
         """Return size, etag and time of an object."""
-        return self._read(url, lambda store: _location(url, obstore.head(store, key)))
+        return self.read(url, lambda store: location_from(url, obstore.head(store, key)))
 
     def between(self, url: str, keys: Sequence[str]) -> tuple[dict[str, Location], str | None]:
         """List the existing objects from the first to the last of some sorted keys.
@@ -243,12 +202,12 @@ class Connection:
         def ask(store: ObjectStore) -> tuple[dict[str, Location], str | None]:
             found: dict[str, Location] = {}
             # The text before the first key begins the listing, with little in between.
-            pages = obstore.list(store, folder or None, offset=keys[0][:-1] or None, chunk_size=_PAGE_KEYS)
-            is_sorted, end = isinstance(store, _SORTED), ""
+            pages = obstore.list(store, folder or None, offset=keys[0][:-1] or None, chunk_size=PAGE_KEYS)
+            is_sorted, end = isinstance(store, SORTED), ""
             for n, page in enumerate(pages):
                 paths = [item["path"] for item in page]
                 is_sorted = is_sorted and paths == sorted(paths) and (not paths or end <= paths[0])
-                found |= {item["path"]: _location("", item) for item in page if item["path"] in wanted}
+                found |= {item["path"]: location_from("", item) for item in page if item["path"] in wanted}
                 end = max(paths, default=end)
                 if is_sorted and end >= keys[-1]:
                     break
@@ -256,7 +215,7 @@ class Connection:
                     return found, end if is_sorted else ""
             return found, None
 
-        return self._read(url, ask)
+        return self.read(url, ask)
 
     def delete(self, url: str, key: str) -> None:
         """Delete an object; nothing happens if it does not exist."""
@@ -269,7 +228,8 @@ class Connection:
 
         self._ask(url, ask)
 
-    def _read[T](self, url: str, ask: Callable[[ObjectStore], T]) -> T:
+    def read[T](self, url: str, ask: Callable[[ObjectStore], T]) -> T:
+        """Return what a store answers, once its server is not busy and accepts an identity."""
         return self._busy.ask(url, lambda: self._ask(url, ask))
 
     def _ask[T](self, url: str, ask: Callable[[ObjectStore], T]) -> T:
@@ -446,7 +406,7 @@ def _key(store: Any, url: str, prefix: str) -> str:
     if isinstance(store, HTTPStore):
         base = store.url.rstrip("/") + "/"
         return unquote(url[len(base) :]) if url.startswith(base) else unquote(split_url(url)[1])
-    if isinstance(store, _SORTED):
+    if isinstance(store, SORTED):
         key, own = split_url(url)[1], (store.prefix or "").strip("/")
         return key[len(own) + 1 :] if own and key.startswith(own + "/") else key
     return url[len(prefix.rstrip("/")) :].lstrip("/") if prefix else split_url(url)[1]
@@ -456,6 +416,7 @@ def _arriving(result: Any) -> Iterator[memoryview]:
     return map(memoryview, result.stream(min_chunk_size=1))  # otherwise obstore collects 10 MiB without a limit of time
 
 
-def _location(url: str, meta: Any) -> Location:
+def location_from(url: str, meta: Any, /) -> Location:
+    """Return the location of an object with what obstore says of it."""
     modified = meta["last_modified"].timestamp()
     return Location(url, size=meta["size"], etag=meta["e_tag"], last_modified=modified or None)  # 0: unknown

@@ -4,8 +4,7 @@ from __future__ import annotations
 
 import importlib
 import os
-import sys
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any, Protocol, Self, cast
 from urllib.parse import unquote
@@ -37,15 +36,13 @@ from virtualstack.storage.backends import (
     without_login,
 )
 from virtualstack.storage.dry_run import unless_dry
-from virtualstack.storage.local import LocalSource, look_up_local, open_local, read_local
-from virtualstack.storage.local_target import LocalTarget
-from virtualstack.storage.memory import HeldBytes, MemoryTarget, look_up_memory, open_memory
+from virtualstack.storage.local import LocalSource, read_local
 from virtualstack.storage.named import EVERYWHERE, Named, UnnamedBucket, in_both, in_either, is_named, place
 from virtualstack.storage.signatures import QUERY, split_signature
 from virtualstack.storage.source import CheckedSource, Source, warn_of_change
 from virtualstack.storage.standing import standing_options
 from virtualstack.storage.target import Target
-from virtualstack.storage.threads import forget_frames
+from virtualstack.storage.threads import LimitedLookup
 from virtualstack.storage.web.public_web import PublicWeb
 
 __all__ = ["OBJECT_STORES", "SERVERS", "WEB", "CheckedSource", "Stale", "Storage", "StorageLike", "open_source"]
@@ -316,16 +313,6 @@ class Storage:
             chained = importlib.import_module("virtualstack.storage.chained")
             return cast(Source, chained.open_member(url, self.source, expected))
         prefix, backend = self.find(url)
-        if isinstance(backend, HeldBytes):
-            return backend.open_source(url, expected)
-        if is_default(backend):
-            scheme = url.partition("://")[0]
-            if scheme == "file":
-                return open_local(url, expected=expected)
-            if scheme == "memory":
-                backend = _memory_of_fsspec(url)
-                if backend is None:
-                    return open_memory(url, expected=expected)
         return cast(Source, _module(backend, url).open_source(url, backend, prefix, expected))
 
     def target(self, url: str | os.PathLike[str], /) -> Target:
@@ -337,12 +324,6 @@ class Storage:
         every = self if self.named is None else replace(self, named=None)  # references name no targets
         (url,), self = every.with_users([absolute_url(url)])
         prefix, backend = self.find(url)
-        if is_default(backend):
-            scheme = url.partition("://")[0]
-            if scheme == "file":
-                return LocalTarget(url)
-            if scheme == "memory":
-                return MemoryTarget(url)
         return cast(Target, _module(backend, url).open_target(url, backend, prefix))
 
     def look_up(self, urls: Sequence[str], /) -> list[Location | StorageError]:
@@ -363,13 +344,8 @@ class Storage:
         return [found[i] for i in range(len(urls))]
 
     def _look_up(self, urls: Sequence[str], backend: object | None, prefix: str) -> list[Location | StorageError]:
-        if isinstance(backend, HeldBytes) or urls[0].startswith(ARCHIVES):
-            return [_tried(lambda url: self._open(url, None).location, url) for url in urls]
-        if is_default(backend):
-            scheme = urls[0].partition("://")[0]
-            if scheme in ("file", "memory"):
-                look = look_up_local if scheme == "file" else look_up_memory
-                return [_tried(look, url) for url in urls]
+        if urls[0].startswith(ARCHIVES):
+            return list(map(LimitedLookup(lambda url: self._open(url, None).location), urls))
         try:
             return cast(list[Location | StorageError], _module(backend, urls[0]).look_up(urls, backend, prefix))
         except StorageError as error:
@@ -377,9 +353,7 @@ class Storage:
 
     def check_known(self, url: str, /) -> None:
         """Raise an error if no backend is known for the scheme of an absolute URL; no request is made."""
-        backend = self.find(url)[1]
-        if not (is_default(backend) and url.startswith(("file://", "memory://"))):
-            _module(backend, url)
+        _module(self.find(url)[1], url)
 
     def entries(self) -> tuple[tuple[str, object], ...]:
         """Return all pairs of prefix and backend; the first that serves a URL is used. Standing options come last."""
@@ -442,14 +416,6 @@ def _is_unnamed(backend: object) -> bool:
     return isinstance(backend, UnnamedBucket | PublicWeb)
 
 
-def _tried(look: Callable[[str], Location], url: str) -> Location | StorageError:
-    try:
-        return look(url)
-    except StorageError as error:
-        forget_frames(error)
-        return error
-
-
 def _sorted(entries: Mapping[str, object]) -> tuple[tuple[str, object], ...]:
     return tuple(sorted(entries.items(), key=lambda entry: (-len(entry[0]), entry[0])))
 
@@ -460,18 +426,14 @@ def _prefix(key: object) -> str:
     return absolute_url(key) if key else ""
 
 
-def _memory_of_fsspec(url: str) -> object | None:
-    """Return the memory filesystem of fsspec if it has an object that was not written to `MemoryTarget`."""
-    fsspec: Any = sys.modules.get("fsspec.implementations.memory")
-    is_here = fsspec is None or isinstance(_tried(look_up_memory, url), Location)
-    return None if is_here or not fsspec.MemoryFileSystem().isfile(url) else fsspec.MemoryFileSystem()
+_MODULES = {"file": "local", "memory": "memory", **dict.fromkeys((*OBJECT_STORES, *WEB), "remote")}
 
 
 def _module(backend: object | None, url: str) -> Any:
-    if backend is not None and not isinstance(backend, Mapping | HeldBytes):
-        return importlib.import_module(f"virtualstack.storage.{kind_of_backend(backend)}")
-    if url.partition("://")[0] in (*OBJECT_STORES, *WEB):
-        return importlib.import_module("virtualstack.storage.remote")
+    """Return the module that opens sources and targets, and looks up URLs."""
+    name = _MODULES.get(url.partition("://")[0]) if is_default(backend) else kind_of_backend(backend)
+    if name is not None:
+        return importlib.import_module(f"virtualstack.storage.{name}")
     if url.startswith(BYTES):
         raise SourceNotFoundError(
             f"'{url}' stands for bytes of an object such as a BytesIO, which this process does not have. Open the "

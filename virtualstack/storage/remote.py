@@ -5,11 +5,13 @@ from __future__ import annotations
 import functools
 import threading
 from collections.abc import Callable, Sequence
-from dataclasses import replace
+from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Self
 
 import numpy as np
 from numpy.typing import NDArray
+from obstore import list as list_objects
+from obstore import list_with_delimiter
 
 from virtualstack.errors import ForbiddenLocationError, SourceChangedError, SourceNotFoundError, StorageError
 from virtualstack.location import Location
@@ -20,21 +22,25 @@ from virtualstack.storage.obstore_errors import RangesIgnoredError, Unsatisfiabl
 from virtualstack.storage.source import (
     ByteRange,
     Bytes,
+    ManyRangesSource,
     are_replicas,
     check_lengths,
     check_ranges,
     check_version,
     etags_differ,
 )
-from virtualstack.storage.target import UnlistableError, check_conditions, check_key, check_most
+from virtualstack.storage.target import PlainTarget, UnlistableError, check_conditions, check_most
 from virtualstack.storage.threads import LimitedLookup, concurrently, thread_pool
 from virtualstack.storage.web.public_web import PublicWeb
 
 __all__ = ["RemoteSource", "RemoteTarget", "look_up", "open_source", "open_target"]
 
 if TYPE_CHECKING:
+    from obstore.store import ObjectStore
+
     from virtualstack.storage.web.connection import WebConnection
 
+_FIRST_PAGE_KEYS = 50  # servers return 1000 and more at once
 _LISTED_KEYS = 4096  # keys of a listing: four requests, if there are no other keys
 
 
@@ -109,7 +115,7 @@ _MAX_THREADS = (
 )  # each single request has a thread, for all sources that are read at the same time
 
 
-class RemoteSource:
+class RemoteSource(ManyRangesSource):
     """An object in an object store or on a web server; made by `open_source`.
 
     Near ranges are merged and fetched up to 120 at a time. From a server that ignores ranges, the whole object is
@@ -136,18 +142,9 @@ class RemoteSource:
         self._lock = threading.Lock()
 
     @property
-    def size(self) -> int:
-        """The size of the whole source in bytes."""
-        return self.location.size or 0
-
-    @property
     def is_watchful(self) -> bool:
         """Always true."""
         return True
-
-    def read(self, offset: int, length: int, /) -> bytes:
-        """Read exactly ``length`` bytes from ``offset``."""
-        return bytes(self.read_ranges([(offset, length)])[0])
 
     def read_ranges(self, ranges: Sequence[ByteRange] | NDArray[np.int64], /) -> list[Bytes]:
         """Read many ranges: near ranges in one request, up to 120 requests at a time."""
@@ -307,13 +304,13 @@ def _get_whole(connection: Connection | WebConnection, url: str, key: str) -> tu
     return connection.get_object(url, key, check)
 
 
-class RemoteTarget:
+@dataclass(frozen=True, eq=False)
+class RemoteTarget(PlainTarget):
     """Objects under a URL of an object store."""
 
-    def __init__(self, url: str, backend: object | None, prefix: str, /) -> None:
-        self.url = url.rstrip("/") + "/"
-        self._backend = backend
-        self._prefix = prefix
+    url: str
+    _backend: object | None = field(repr=False)
+    _prefix: str = field(repr=False)
 
     @property
     def is_listed(self) -> bool:
@@ -330,37 +327,46 @@ class RemoteTarget:
 
     def list(self, prefix: str = "", /) -> list[str]:
         """List the keys in the folder ``prefix`` and below it, sorted."""
-        connection, path = self._lister(prefix)
-        root = self._root()
-        return sorted(key.removeprefix(root).lstrip("/") for key in connection.list(self.url, path))
+        return sorted(self.contents(prefix))
 
     def first(self, prefix: str = "", /) -> str | None:
-        """Return the first key in the folder ``prefix`` and below it, or ``None``; see `Target.first`."""
-        connection, path = self._lister(prefix)
-        key = connection.first(self.url, path)
+        """Return the first key in the folder ``prefix`` and below it, with one request if the server sorts its keys."""
+
+        def ask(store: ObjectStore, folder: str) -> str | None:
+            pages = iter(list_objects(store, folder or None, chunk_size=_FIRST_PAGE_KEYS))
+            keys = [item["path"] for item in next(pages, ())]
+            is_sorted = isinstance(store, obstore.SORTED) and keys == sorted(keys)
+            if len(keys) == _FIRST_PAGE_KEYS and not is_sorted:  # S3's directory buckets do not sort
+                keys += [item["path"] for page in pages for item in page]
+            return min(keys, default=None)
+
+        key = self._listed(prefix, ask)
         return None if key is None else key.removeprefix(self._root()).lstrip("/")
 
     def entries(self, prefix: str = "", /) -> Sequence[tuple[str, bool]]:
         """List the names in the folder ``prefix``, each with whether it is a folder."""
-        connection, path = self._lister(prefix)
-        return connection.entries(self.url, path)
+
+        def ask(store: ObjectStore, folder: str) -> Sequence[tuple[str, bool]]:
+            found = list_with_delimiter(store, folder or None)
+            paths = [(x, True) for x in found["common_prefixes"]] + [(x["path"], False) for x in found["objects"]]
+            return [(path.rpartition("/")[2], is_folder) for path, is_folder in paths if path != folder]
+
+        return self._listed(prefix, ask)
 
     def contents(self, prefix: str = "", /) -> dict[str, Location]:
         """List the objects in the folder ``prefix`` and below it, with size, etag and modification time of each."""
-        connection, path = self._lister(prefix)
-        root, found = self._root(), {}
-        for location in connection.contents(self.url, path):
-            key = location.url.removeprefix(root).lstrip("/")
-            found[key] = replace(location, url=self.url + key)
-        return found
+        root = self._root()
+
+        def ask(store: ObjectStore, folder: str) -> dict[str, Location]:
+            pages = list_objects(store, folder or None, chunk_size=obstore.PAGE_KEYS)
+            keys = ((item["path"].removeprefix(root).lstrip("/"), item) for page in pages for item in page)
+            return {key: obstore.location_from(self.url + key, item) for key, item in keys}
+
+        return self._listed(prefix, ask)
 
     def put(self, key: str, data: bytes | bytearray | memoryview, /) -> None:
         """Write an object and replace an existing one."""
         self._put(key, data, create=False)
-
-    def check_put(self, key: str, /) -> None:
-        """Raise an error if the key is not a plain relative path."""
-        self._url(key)
 
     def put_if_absent(self, key: str, data: bytes | bytearray | memoryview, /) -> bool:
         """Write an object unless the key exists, and return whether it was written; the server orders the writers."""
@@ -377,12 +383,12 @@ class RemoteTarget:
         connection, url, path = self._writer(key)
         connection.delete(url, path)
 
-    def _lister(self, prefix: str) -> tuple[Connection, str]:
-        """Return what lists a folder, and the path of the folder."""
+    def _listed[T](self, prefix: str, ask: Callable[[ObjectStore, str], T]) -> T:
+        """Return what a store lists in a folder."""
         connection, path = self._connect(self.url + prefix.rstrip("/"))
-        if not isinstance(connection, Connection):
+        if not isinstance(connection, Connection) or connection.is_web:
             raise UnlistableError.at(self.url)
-        return connection, path.rstrip("/")
+        return connection.read(self.url, lambda store: ask(store, path.rstrip("/")))
 
     def _writer(self, key: str) -> tuple[Connection, str, str]:
         """Return what writes an object, and its URL and path."""
@@ -394,20 +400,11 @@ class RemoteTarget:
             )
         return connection, url, path
 
-    def _url(self, key: str) -> str:
-        return self.url + check_key(key, url=self.url)
-
     def _root(self) -> str:
         return self._connect(self.url)[1].rstrip("/")
 
     def _connect(self, url: str) -> tuple[Connection | WebConnection, str]:
         return connect(url, self._backend, self._prefix)
-
-    def __reduce__(self) -> tuple[Callable[..., Self], tuple[object, ...]]:
-        return type(self), (self.url, self._backend, self._prefix)
-
-    def __repr__(self) -> str:
-        return f"RemoteTarget('{self.url}')"
 
 
 def open_target(url: str, backend: object | None, prefix: str, /) -> RemoteTarget:

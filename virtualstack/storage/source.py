@@ -273,9 +273,22 @@ class ManyRangesSource(ABC):
     def read_ranges(self, ranges: Sequence[ByteRange] | NDArray[np.int64], /) -> list[Bytes]:
         """Read many ranges in the order given."""
 
+    def _filled(
+        self, ranges: Sequence[ByteRange] | NDArray[np.int64], fetch: Callable[[list[int], list[int]], Sequence[Bytes]]
+    ) -> list[Bytes]:
+        """Return ranges of which those with bytes come from a function of their offsets and lengths."""
+        table = check_ranges(ranges, url=self.location.url, size=self.size)
+        filled = np.flatnonzero(table[:, 1])
+        got: list[Bytes] = [b""] * len(table)
+        if filled.size:
+            for n, answer in zip(filled.tolist(), fetch(*table[filled].T.tolist()), strict=True):
+                got[n] = answer
+        check_lengths(table[:, 1].tolist(), got, url=self.location.url)
+        return got
+
 
 @dataclass(frozen=True, slots=True)
-class CheckedSource:
+class CheckedSource(ManyRangesSource):
     """An archive in which each range that is a whole member is checked against its checksum.
 
     It is not a `DirectSource`: bytes are checked before they are decoded.
@@ -285,29 +298,14 @@ class CheckedSource:
     checksums: MemberChecksums
 
     @property
-    def location(self) -> Location:
+    def location(self) -> Location:  # type: ignore[override]
         """The location of the archive."""
         return self.source.location
-
-    @property
-    def size(self) -> int:
-        """The size of the archive in bytes."""
-        return self.source.size
-
-    def read(self, offset: int, length: int, /) -> bytes:
-        """Read one range; `StorageError` is raised if it fails or if the range is a damaged member."""
-        data = self.source.read(offset, length)
-        self._check(np.array([(offset, length)]), [data])
-        return data
 
     def read_ranges(self, ranges: Sequence[ByteRange] | NDArray[np.int64], /) -> list[Bytes]:
         """Read many ranges; `StorageError` is raised if it fails or if a range is a damaged member."""
         parts = self.source.read_ranges(ranges)
-        self._check(np.asarray(ranges, np.int64).reshape(-1, 2), parts)
-        return parts
-
-    def _check(self, ranges: NDArray[np.int64], parts: Sequence[Bytes]) -> None:
-        members = self.checksums.members(ranges[:, 0], ranges[:, 1])
+        members = self.checksums.members(*np.asarray(ranges, np.int64).reshape(-1, 2).T)
         for member, data in zip(members.tolist(), parts, strict=True):
             if member < 0:
                 continue
@@ -320,6 +318,7 @@ class CheckedSource:
                     "or pack the store again",
                     url=url,
                 )
+        return parts
 
     def _name(self, member: int) -> str:
         """Return the name of a member from its local header, for a message."""

@@ -15,7 +15,7 @@ from virtualstack.errors import StorageError, WriterError
 from virtualstack.location import Location, split_url
 from virtualstack.system import Threads
 
-__all__ = ["Puts", "Target", "UnlistableError", "check_conditions", "check_key", "check_most"]
+__all__ = ["PlainTarget", "Puts", "Target", "UnlistableError", "check_conditions", "check_key", "check_most"]
 
 
 class UnlistableError(StorageError):
@@ -76,6 +76,28 @@ class Target(Protocol):
 
     def delete(self, key: str, /) -> None:
         """Delete an object; nothing happens if it does not exist."""
+
+
+class PlainTarget:
+    """Base of targets whose keys are parts of their URLs."""
+
+    __slots__ = ()
+    url: str
+
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "url", self.url.rstrip("/") + "/")
+
+    @property
+    def is_listed(self) -> bool:
+        """True if the keys can be listed. False for web servers, which cannot list their files."""
+        return True
+
+    def check_put(self, key: str, /) -> None:
+        """Raise an error if the key is not a plain relative path."""
+        self._url(key)
+
+    def _url(self, key: str) -> str:
+        return self.url + check_key(key, url=self.url)
 
 
 def check_key(key: str, /, *, url: str) -> str:
