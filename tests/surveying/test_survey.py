@@ -19,7 +19,7 @@ import virtualstack as vs
 from tests.amount import examples
 from tests.data import make_grib
 from tests.data.netcdf4 import netcdf4_file
-from virtualstack.dataset import variables
+from virtualstack.dataset import decode, variables
 from virtualstack.errors import CombineError, SourceNotFoundError, StorageError
 from virtualstack.formats.hdf5.reader import HDF5
 from virtualstack.planning.gaps import Gap, find_gaps
@@ -685,21 +685,20 @@ def test_one_far_date_leaves_the_others_as_they_are(tmp_path):
 def test_a_coordinate_that_is_gone_since_the_scan_is_a_failure(tmp_path, monkeypatch):
     """With the error of storage."""
     files = series(tmp_path, 3)
-    read = survey_line.loaded_variable
+    read = decode.loaded_variable
 
     def failing(name, array, *arguments, **options):
         if array.a_url().endswith("f001.nc"):
             Path(files[1]).unlink()
         return read(name, array, *arguments, **options)
 
-    monkeypatch.setattr(survey_line, "loaded_variable", failing)
+    monkeypatch.setattr(decode, "loaded_variable", failing)
     found = vs.survey(files)
     assert found.failures["error"].tolist() == ["SourceNotFoundError"]
     assert len(found) == 3
 
 
-def test_the_coordinate_alone_is_read(tmp_path, monkeypatch):
-    """Metadata, and one small array a file; others where they must tell duplicates apart."""
+def test_coordinates_alone_are_read_once(tmp_path, monkeypatch):
     read, asked = variables.read_array, []
 
     def recorded(array, *arguments, **options):
@@ -709,9 +708,23 @@ def test_the_coordinate_alone_is_read(tmp_path, monkeypatch):
     monkeypatch.setattr(variables, "read_array", recorded)
     files = series(tmp_path, 4)
     vs.survey(files)
-    assert asked == ["time"] * 4
-    vs.survey([files[0], files[0]])
-    assert sorted(asked[4:]) == ["time"] * 4 + ["x"] * 2
+    assert sorted(asked) == ["time"] * 4 + ["x"] * 4
+
+
+@pytest.mark.parametrize("change", [1e-9, 0.5])
+def test_the_plan_says_what_opening_says_of_another_coordinate(change, tmp_path):
+    """Numbers that differ by rounding, and another grid."""
+    files = []
+    for i in range(3):
+        files.append(tmp_path / f"{i}.nc")
+        lon = np.array([0.0, 1.0, 2.0]) + change * (i == 2)
+        xr.Dataset({"v": (("time", "lon"), np.full((1, 3), i))}, {"time": [i], "lon": lon}).to_netcdf(files[-1])
+    with pytest.raises(CombineError) as caught:
+        vs.open_virtual_mfdataset(files)
+    assert vs.survey(files).plan == ("along 'time'", str(caught.value))
+    ((name, value),) = caught.value.remedies[0].arguments.items()
+    joined = vs.open_virtual_mfdataset(files, **{name: value if name == "join" else float(value.python)})
+    assert joined.sizes == {"time": 3, "lon": 3 if change < 0.1 else 6}
 
 
 def test_a_coordinate_of_many_bytes_is_read(tmp_path):

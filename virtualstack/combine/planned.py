@@ -136,7 +136,14 @@ class Planning:
 
     def plan(self, facts: Sequence[FileFacts], rules: Rules, /) -> Plan:
         """Return the plan."""
-        return make_plan(facts, dims=self.dims, along=self.along, tolerance=rules.tolerance, duplicates=self.duplicates)
+        return make_plan(
+            facts,
+            dims=self.dims,
+            along=self.along,
+            tolerance=rules.tolerance,
+            duplicates=self.duplicates,
+            is_exact=rules.join == "exact",
+        )
 
 
 _MAX_LOADED_BYTES = 1 << 14

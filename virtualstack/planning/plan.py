@@ -123,8 +123,9 @@ def make_plan(
     along: Collection[str] = (),
     tolerance: Any = None,
     duplicates: Duplicates | None = None,
+    is_exact: bool = False,
 ) -> Plan:
-    """Return how files join.
+    """Return how files join; with ``is_exact``, labels that differ and do not follow each other are a question.
 
     Examples
     --------
@@ -136,7 +137,7 @@ def make_plan(
     by_names: dict[frozenset[str], list[int]] = {}
     for i, file in enumerate(files):
         by_names.setdefault(file.names, []).append(i)
-    maker = _Maker(files, tolerance, duplicates)
+    maker = _Maker(files, tolerance, duplicates, is_exact)
     maker.require([*dims, *along])
     try:
         for members in by_names.values():
@@ -150,8 +151,11 @@ def make_plan(
 class _Maker:
     """The plan while it is made."""
 
-    def __init__(self, files: Sequence[FileFacts], tolerance: Any, duplicates: Duplicates | None) -> None:
+    def __init__(
+        self, files: Sequence[FileFacts], tolerance: Any, duplicates: Duplicates | None, is_exact: bool
+    ) -> None:
         self.files = list(files)
+        self.is_exact = is_exact
         self.tolerance = tolerance
         self.keep = None if duplicates == "raise" else duplicates
         self.new: dict[str, Literal["scalar"] | FromAttribute | FromName] = {}
@@ -364,6 +368,8 @@ class _Maker:
         if question is None and len(there) > 1:
             files = [self.files[i] for i in there]
             places = find_places(files, [self._kept_labels(i) for i in there], self.tolerance)
+            apart = [place for place in places if self.is_exact and not place.is_disjoint]
+            question = misfit(apart[0].dim, files, apart[0].found, self.tolerance) if apart else None
             keys = [place.rank for place in reversed(places)]
             order = [there[k] for k in np.lexsort(keys)] if keys else there
         dims = tuple(dict.fromkeys((*self.new, *(place.dim for place in places if place.is_disjoint))))

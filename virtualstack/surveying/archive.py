@@ -3,13 +3,15 @@
 from __future__ import annotations
 
 import os
+import warnings
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from functools import partial
 from typing import Any
 
 import numpy as np
 import pandas as pd
+import xarray as xr
 from numpy.typing import NDArray
 
 from virtualstack.combine.conflicts import Rules
@@ -19,7 +21,7 @@ from virtualstack.dataset import to_dataset
 from virtualstack.errors import CombineError, VirtualStackError
 from virtualstack.formats.base import Reader, ReadOptions
 from virtualstack.manifests import ManifestGroup
-from virtualstack.planning import FileFacts, Plan, make_plan
+from virtualstack.planning import FileFacts, Plan
 from virtualstack.planning.dimension import main_dimension
 from virtualstack.planning.groups import data_variables, declared_facts
 from virtualstack.planning.labels import Labels, usable
@@ -30,7 +32,7 @@ from virtualstack.storage import Allow, Storage, StorageLike
 from virtualstack.storage.handles import Handle, is_one
 from virtualstack.storage.listing import find_urls, is_pattern
 from virtualstack.storage.threads import concurrently
-from virtualstack.surveying.coordinate import label, places_of, read_labels, times_along
+from virtualstack.surveying.coordinate import check_bytes, label, places_of, read_labels
 from virtualstack.surveying.facts import (
     NONE,
     STRUCTURE,
@@ -62,8 +64,8 @@ def survey(
 ) -> Survey:
     """Compare many files before they are joined: what they share, where that changes, and which files stand out.
 
-    The call reads the same metadata as :func:`virtualstack.scan`, and the coordinate of one dimension. It may also read
-    small coordinates of files that overlap. A file that fails does not stop the others.
+    The call reads the same metadata as :func:`virtualstack.scan`, and the coordinates that
+    :func:`virtualstack.open_virtual_mfdataset` reads. A file that fails does not stop the others.
 
     Parameters
     ----------
@@ -139,51 +141,46 @@ def survey(
         present = sorted({name for facts in declared for name in facts.sizes})
         raise CombineError(f"no file has a dimension '{dim}'; they have {present}", property="dimension", left=dim)
     store = Storage.from_option(storage)
-    read = read_labels(groups, dim, store)
-    failed: list[tuple[ManifestGroup, Exception]] = [
-        (group, x) for group, x in zip(groups, read, strict=True) if isinstance(x, Exception)
-    ]
-    labels = [None if isinstance(x, Exception) else x for x in read]
-    facts = [_with_labels(x, group, dim, its) for x, group, its in zip(declared, groups, labels, strict=True)]
-    along = () if dim is None else (dim,)
-    plan = make_plan(facts, along=along) if len(facts) > 1 and not failed else Plan()
-    if not failed and (plan.is_crowded or len({x.names for x in facts}) > 1):
-        opened, errors = _parts(groups, store)
-        failed += errors
-        plan = Plan()
-        if not errors:
-            _, facts, plan = plan_of({"/": opened}, Planning(along=wanted), Rules(), store)
+    opened = _opened(groups, dim, store)
+    failed = [(group, error) for group, its in zip(groups, opened, strict=True) if (error := its.error) is not None]
+    facts, plan = declared, Plan()
+    parts = [its.part for its in opened if its.part is not None]
+    if len(groups) > 1 and not failed:
+        _, facts, plan = plan_of({"/": parts}, Planning(along=wanted), Rules(), store)
+    labels = [its.labels for its in opened]
     rows = [(find_url(group), type(x).__name__, str(x)) for group, x in failed]
     failures = pd.concat([scanned.failures, pd.DataFrame(rows, columns=["url", "error", "message"])])
     comparison = _Comparison(dim=dim, groups=groups, labels=labels, declared=declared, facts=facts, plan=plan)
     return comparison.survey(failures.reset_index(drop=True))
 
 
-def _parts(
-    groups: Sequence[ManifestGroup], storage: Storage
-) -> tuple[list[Part], list[tuple[ManifestGroup, Exception]]]:
-    """Return the parts of files as opening reads them, and errors of those that it cannot read."""
+@dataclass(frozen=True, slots=True, eq=False)
+class _Opened:
+    """A file as joining opens it, its labels along the dimension, and the error of what cannot be read."""
 
-    def read(group: ManifestGroup) -> Part | VirtualStackError:
-        try:
-            return Part.from_dataset(to_dataset(group, storage=storage, skips=True))
-        except VirtualStackError as error:
-            return error
-
-    found = list(concurrently(read, groups, urls=[group.url for group in groups]))
-    errors: list[Any] = [(group, x) for group, x in zip(groups, found, strict=True) if isinstance(x, Exception)]
-    return [x for x in found if isinstance(x, Part)], errors
+    part: Part | None
+    labels: Labels | None
+    error: Exception | None
 
 
-def _with_labels(facts: FileFacts, group: ManifestGroup, dim: str | None, labels: Labels | None) -> FileFacts:
-    """Return facts with the values of a coordinate."""
-    if dim is None or labels is None:
-        return facts
-    if dim not in facts.sizes:
-        return replace(facts, scalars={dim: labels.values[0]})
-    if dim in group.arrays:
-        return replace(facts, labels={dim: labels})
-    return replace(facts, along={dim: {str(times_along(group, dim)): labels}})
+def _opened(groups: Sequence[ManifestGroup], dim: str | None, storage: Storage) -> list[_Opened]:
+    def read(i: int) -> _Opened:
+        group, part, labels, error = groups[i], None, None, too_large[i]
+        if error is None:
+            try:
+                part = Part.from_dataset(to_dataset(group, storage=storage, skips=True))
+            except VirtualStackError as found:
+                error = found
+            try:
+                labels = read_labels(group, dim, storage, {} if part is None else part.variables)
+            except VirtualStackError as found:
+                error = found
+        return _Opened(part, labels, error)
+
+    too_large: list[Exception | None] = [*check_bytes(groups, dim)]
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", xr.SerializationWarning)  # dates beyond datetime64 show in the labels
+        return list(concurrently(read, range(len(groups)), urls=map(find_url, groups)))
 
 
 def _sentences(plan: Plan, facts: Sequence[FileFacts]) -> list[str]:

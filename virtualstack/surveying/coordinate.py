@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-import warnings
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
+from types import MappingProxyType
 from typing import Any
 
 import cftime
@@ -12,14 +12,12 @@ import pandas as pd
 import xarray as xr
 from numpy.typing import NDArray
 
-from virtualstack.dataset import loaded_variable
-from virtualstack.errors import VirtualStackError
+from virtualstack.dataset import loaded_variable, virtual_array
 from virtualstack.manifests import ManifestArray, ManifestGroup
 from virtualstack.planning.labels import Labels, is_dates
 from virtualstack.storage import Storage
-from virtualstack.storage.threads import concurrently
 
-__all__ = ["label", "place_of", "places_of", "read_labels", "times_along"]
+__all__ = ["check_bytes", "label", "place_of", "places_of", "read_labels"]
 
 _MAX_FILE_BYTES = 1 << 26
 _MAX_TOTAL_BYTES = 1 << 29
@@ -30,47 +28,46 @@ _YEAR_DAYS = {"noleap": 365.0, "all_leap": 366.0, "360_day": 360.0, "julian": 36
 _USUAL_YEAR_DAYS = 365.2425
 
 
+def check_bytes(groups: Sequence[ManifestGroup], dim: str | None, /) -> list[ValueError | None]:
+    """Return an error for each file whose coordinate has too many bytes to be read."""
+    n_bytes = [0 if dim is None or (x := _coordinate(group, dim)) is None else x.nbytes for group in groups]
+    total = np.cumsum([n if n <= _MAX_FILE_BYTES else 0 for n in n_bytes])
+    return [
+        ValueError(
+            f"coordinate '{dim}' was not read, so the position of this file is not known: it has {n:,} bytes, and at "
+            f"most {_MAX_FILE_BYTES:,} per file and {_MAX_TOTAL_BYTES:,} in total are read. Survey fewer files at a "
+            "time, or along another dimension"
+        )
+        if n > _MAX_FILE_BYTES or (n and before > _MAX_TOTAL_BYTES)
+        else None
+        for n, before in zip(n_bytes, total, strict=True)
+    ]
+
+
 def read_labels(
-    groups: Sequence[ManifestGroup], dim: str | None, storage: Storage, /
-) -> list[Labels | VirtualStackError | ValueError | None]:
-    """Read the coordinate of every file. A file without one has ``None``, or the error."""
-    arrays = [None if dim is None else _coordinate(group, dim) for group in groups]
-    n_bytes = np.cumsum([0 if x is None or x.nbytes > _MAX_FILE_BYTES else x.nbytes for x in arrays])
-
-    def read(i: int) -> Labels | VirtualStackError | ValueError | None:
-        array = arrays[i]
-        if array is None:
-            return None
-        if array.nbytes > _MAX_FILE_BYTES or n_bytes[i] > _MAX_TOTAL_BYTES:
-            return ValueError(
-                f"coordinate '{dim}' was not read, so the position of this file is not known: it has "
-                f"{array.nbytes:,} bytes, and at most {_MAX_FILE_BYTES:,} per file and {_MAX_TOTAL_BYTES:,} "
-                "in total are read. Survey fewer files at a time, or along another dimension"
-            )
-        try:
-            variable = loaded_variable(str(dim), array, storage, url=groups[i].url)
-            return xr.Variable(("label",), np.atleast_1d(variable.values)).to_index()
-        except VirtualStackError as error:
-            return error
-
-    with warnings.catch_warnings():
-        warnings.simplefilter("ignore", xr.SerializationWarning)  # dates beyond datetime64 show in the labels
-        return list(concurrently(read, range(len(groups)), urls=(x.a_url() for x in arrays if x is not None)))
+    group: ManifestGroup,
+    dim: str | None,
+    storage: Storage,
+    loaded: Mapping[str, xr.Variable] = MappingProxyType({}),
+    /,
+) -> Labels | None:
+    """Return the coordinate of a file from its loaded variables, or read it; ``None`` if it has none."""
+    array = None if dim is None else _coordinate(group, dim)
+    if array is None:
+        return None
+    variable = loaded.get(str(dim))
+    if variable is None or virtual_array(variable) is not None:
+        variable = loaded_variable(str(dim), array, storage, url=group.url)
+    return xr.Variable(("label",), np.atleast_1d(variable.values)).to_index()
 
 
 def _coordinate(group: ManifestGroup, dim: str) -> ManifestArray | None:
-    array = group.arrays.get(dim, group.arrays.get(times_along(group, dim) or ""))
+    """Return the labels or, of a dimension without a coordinate, the times along it, such as ``XTIME`` of WRF."""
+    array = group.arrays.get(dim)
+    if array is None:
+        along = (x for x in group.arrays.values() if x.dimension_names == (dim,))
+        array = next((x for x in along if " since " in str(x.cf.get("units", ""))), None)
     return array if array is not None and array.dimension_names in ((dim,), ()) and array.size else None
-
-
-def times_along(group: ManifestGroup, dim: str, /) -> str | None:
-    """Return the name of the times along a dimension without a coordinate, such as ``XTIME`` of WRF."""
-    names = (
-        name
-        for name, x in group.arrays.items()
-        if x.dimension_names == (dim,) and " since " in str(x.cf.get("units", ""))
-    )
-    return None if dim in group.arrays else next(names, None)
 
 
 def places_of(labels: Labels, /) -> NDArray[np.float64] | None:

@@ -2,16 +2,18 @@
 
 from __future__ import annotations
 
+import warnings
 from collections.abc import Callable, Hashable, Iterator
 from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 import pandas as pd
+import xarray as xr
 from numpy.typing import NDArray
 
 from virtualstack.drawing import Timeline, TimelineDuplicate, TimelineEra
-from virtualstack.errors import CombineError
+from virtualstack.errors import CombineError, VirtualStackError
 from virtualstack.location import Location
 from virtualstack.manifests import ABSENT, ChunkAxis, ChunkEncoding, ManifestArray, ManifestGroup
 from virtualstack.manifests.cells import distinct_rows
@@ -21,7 +23,7 @@ from virtualstack.planning.gaps import missing_steps
 from virtualstack.planning.groups import declared_facts
 from virtualstack.planning.labels import Labels, usable
 from virtualstack.storage import Storage, StorageLike
-from virtualstack.surveying.coordinate import label, places_of, read_labels
+from virtualstack.surveying.coordinate import check_bytes, label, places_of, read_labels
 from virtualstack.surveying.facts import Facts, Key, codec_names, describe_changes, find_periods, stored_dtypes
 from virtualstack.surveying.timeline import MAX_ITEMS, PlaceAxis, most_missing, shorten
 
@@ -61,8 +63,7 @@ def cube_timeline(group: ManifestGroup, dim: str | None = None, /, *, storage: S
         path: (x.dimension_names or ()).index(dim) for path, x in arrays.items() if dim in (x.dimension_names or ())
     }
     length = max((arrays[path].shape[axis] for path, axis in axes.items()), default=0)
-    found = read_labels([group], dim, Storage.from_option(storage))[0] if length else None
-    labels = None if isinstance(found, Exception) else found
+    labels, unread = _labels(group, dim, Storage.from_option(storage)) if length else (None, None)
     places = _Places.from_labels(labels, length)
     runs = _Runs(length)
     for path, axis in list(axes.items())[:_MAX_VARIABLES]:
@@ -72,7 +73,7 @@ def cube_timeline(group: ManifestGroup, dim: str | None = None, /, *, storage: S
     gaps = missing_steps(str(dim), [places.labels[~runs.is_lost]]) if places.is_to_scale else []
     duplicates, n_duplicates = places.duplicates()
     cut = [f"more than {_MAX_ROWS:,} changes along '{dim}': only the first ones are compared"] if runs.is_cut else []
-    remarks = [str(x) for x in (found, gaps) if isinstance(x, Exception | str)] + cut
+    remarks = [str(x) for x in (unread, gaps) if isinstance(x, Exception | str)] + cut
     known = [("", x) for x in gaps] if not isinstance(gaps, str) else []
     ends = ("", "")
     if labels is not None and not places.is_to_scale:
@@ -95,6 +96,18 @@ def cube_timeline(group: ManifestGroup, dim: str | None = None, /, *, storage: S
         n_duplicates=n_duplicates,
         remarks=tuple(map(shorten, remarks)),
     )
+
+
+def _labels(group: ManifestGroup, dim: str | None, storage: Storage) -> tuple[Labels | None, Exception | None]:
+    """Return the coordinate along the dimension, or why it is not known."""
+    if (error := check_bytes([group], dim)[0]) is not None:
+        return None, error
+    try:
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore", xr.SerializationWarning)  # dates beyond datetime64 show in the labels
+            return read_labels(group, dim, storage), None
+    except VirtualStackError as error:
+        return None, error
 
 
 @dataclass(frozen=True, slots=True, eq=False)
