@@ -236,7 +236,7 @@ def structure_places(group: Any, path: Path) -> list[int]:
 def described(path: Path) -> Any:
     """Read the group of a file as ``open_virtual_datatree`` does."""
     from virtualstack.formats.base import ReadOptions
-    from virtualstack.scanning import scan
+    from virtualstack.scanning.many import scan
     from virtualstack.vstack.reader import VStack
 
     reader = VStack(allow=["file:///"]) if path.suffix == ".vstack" else None  # the source lies elsewhere

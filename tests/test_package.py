@@ -60,6 +60,43 @@ def test_importing_adds_no_format_library(record_property, capsys):
     assert len(added) < 250
 
 
+COLD = """
+import json, sys
+import xarray as xr
+import virtualstack as vs
+before = set(sys.modules)
+{}
+print(json.dumps(sorted(set(sys.modules) - before)))
+"""
+VS, XARRAY = "vs.open_virtual_dataset(sys.argv[1])", "xr.open_dataset(sys.argv[1], engine=Engine)"
+ENGINE = "from virtualstack.engine import VirtualStackBackendEntrypoint as Engine\n"
+NOT_NEEDED = {
+    *HEAVY, "zarr", "fsspec", "urllib3", "rasterio", "http", "tomllib", "configparser", "numpy.polynomial",
+    "virtualstack.scanning.many", "virtualstack.drawing", "virtualstack.combine",
+}  # fmt: skip
+
+
+@pytest.mark.parametrize(
+    ("name", "opens", "most"),
+    [
+        ("a.nc", VS, 140),
+        ("a.vstack", VS, 105),
+        ("a.nc", ENGINE + XARRAY, 145),
+        ("a.vstack", ENGINE + XARRAY, 110),
+    ],
+)
+def test_a_first_open_imports_little(tmp_path, name, opens, most):
+    """Neither the batch machine nor writers; most of the time of a first open is that of imports."""
+    days = {"time": ("time", [0, 1], {"units": "days since 2000-01-01"})}
+    xr.Dataset({"a": ("time", [0.5, 1.5])}, days).to_netcdf(tmp_path / "a.nc", engine="netcdf4")
+    virtualstack.open_virtual_dataset(tmp_path / "a.nc").virtual.to_vstack(tmp_path / "a.vstack")
+    done = run(COLD.format(opens), str(tmp_path / name))
+    assert done.returncode == 0, done.stderr
+    added = json.loads(done.stdout)
+    assert not [x for x in added if any(x == y or x.startswith(f"{y}.") for y in NOT_NEEDED)]
+    assert len([x for x in added if x.startswith("virtualstack")]) <= most
+
+
 # -- what is public ---------------------------------------------------------------------------------------------
 
 

@@ -21,7 +21,8 @@ if TYPE_CHECKING:
     from virtualstack.conversion import convert
     from virtualstack.formats.registry import list_readers
     from virtualstack.manifests import ChunkEncoding, ChunkGrid, ChunkManifest, Fill, ManifestArray, ManifestGroup
-    from virtualstack.scanning import ScanResult, scan
+    from virtualstack.scanning.many import scan
+    from virtualstack.scanning.result import ScanResult
     from virtualstack.storage.permission import Listed
     from virtualstack.surveying import Survey, survey
     from virtualstack.vstack.repository import Repository
@@ -65,7 +66,8 @@ _NAMES = {
     "manifests": ("ChunkEncoding", "ChunkGrid", "ChunkManifest", "Fill", "ManifestArray", "ManifestGroup"),
     "formats.registry": ("list_readers",),
     "vstack.repository": ("Repository",),
-    "scanning": ("ScanResult", "scan"),
+    "scanning.many": ("scan",),
+    "scanning.result": ("ScanResult",),
     "zarr.store": ("ManifestStore",),
     "storage.permission": ("Listed",),
     "surveying": ("Survey", "survey"),

@@ -15,10 +15,9 @@ from virtualstack.kerchunk.writer import SUFFIXES as REFERENCES
 from virtualstack.manifests import ManifestGroup
 from virtualstack.progress import Progress, progress_shown
 from virtualstack.reading.nameless import inline_nameless
-from virtualstack.scanning import scan
+from virtualstack.scanning.one import read_one
 from virtualstack.sizes import byte_count
 from virtualstack.storage import Allow, Storage, StorageLike
-from virtualstack.storage.listing import found_url
 from virtualstack.vstack.save import save
 
 __all__ = ["ICECHUNK", "STORE", "SUFFIXES", "convert"]
@@ -121,8 +120,7 @@ def convert(
     fill_budget = byte_count(fill_budget, option="fill_budget")
     reached = Storage.from_option(storage)
     options = ReadOptions.from_options(drop_variables=drop_variables, inline_limit=inline_limit, allow=allow)
-    named = found_url(source) if isinstance(source, str | os.PathLike) else source
-    (group,) = scan([named], reader=reader, storage=reached, options=options)
+    group, _ = read_one(source, reader=reader, storage=reached, options=options)
     account_for(group, "skip" if unsupported == "skip" else "inline", with_children=True)
     group = inline_nameless(group, storage=reached, inline_limit=inline_limit)
     with progress_shown(progress, "convert") as show:

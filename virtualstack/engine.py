@@ -6,7 +6,7 @@ import inspect
 import os
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import replace
-from typing import Any, ClassVar, Literal, cast
+from typing import TYPE_CHECKING, Any, ClassVar, Literal, cast
 
 import xarray as xr
 from xarray import conventions
@@ -19,19 +19,16 @@ from virtualstack.errors import ReaderError, Remedy
 from virtualstack.formats.base import Reader, ReadOptions, Unsupported
 from virtualstack.formats.registry import find_reader
 from virtualstack.lazy import lazy_variable
-from virtualstack.loading import before_eccodes
 from virtualstack.location import absolute_url, split_url
 from virtualstack.manifests import ManifestGroup, text_arrays, unnamed_coordinates
 from virtualstack.rasters import raster_variable
-from virtualstack.scanning import scan
+from virtualstack.scanning.one import read_one
 from virtualstack.storage import Allow, Stale, Storage, StorageLike
-from virtualstack.storage.handles import Handle
-from virtualstack.storage.listing import find_url, is_pattern
-from virtualstack.vstack.reader import At, VStack
+
+if TYPE_CHECKING:
+    from virtualstack.vstack.reader import At
 
 __all__ = ["OpenedGroupEntrypoint", "VirtualStackBackendEntrypoint"]
-
-before_eccodes("pyproj", "rasterio")
 
 _NO_NAME = "__values__"
 """Name in a file of the variable that xarray shows without a name, under the key ``None``."""
@@ -445,6 +442,8 @@ def _choose_reader(reader: str | Reader | None, at: At | None) -> str | Reader |
         return reader
     if reader not in (None, "vstack"):
         raise ValueError(f"at= is an option of vstacks, not of reader={reader!r}")
+    from virtualstack.vstack.reader import VStack
+
     return VStack(at=at)
 
 
@@ -484,10 +483,8 @@ def _opened(
     if isinstance(obj, ManifestGroup):
         root = obj
     else:
-        if is_url and is_pattern(obj):
-            obj = Handle(find_url(obj, storage=opening.storage))
-        scanned = scan([obj], reader=reader, storage=opening.storage, options=opening.options)
-        root, opening = scanned[0], replace(opening, storage=scanned.storage)
+        root, storage = read_one(obj, reader=reader, storage=opening.storage, options=opening.options)
+        opening = replace(opening, storage=storage)
     node = opening.node(root, with_children=is_tree)
     account_for(node, opening.unsupported, with_children=is_tree, options=opening.options)
     if not is_tree:

@@ -39,7 +39,7 @@ def _cube() -> str:
     """Return files, and the chunk map of the cube that virtualstack makes of them, in the colours of the files."""
     import virtualstack as vs
     from virtualstack.drawing.svg import PALETTE, svg_chunk_map
-    from virtualstack.manifests import map_chunks
+    from virtualstack.manifests.chunk_map import map_chunks
 
     files = _write_days()
     vds = vs.open_virtual_mfdataset([str(path) for path in files])

@@ -13,7 +13,7 @@ from tests.data.watching import recorded_calls
 from tests.drawing.test_html import check
 from virtualstack.location import Location
 from virtualstack.manifests import ENTRY, FIRST, ChunkGrid, ChunkManifest, Fill, ManifestArray, ManifestGroup
-from virtualstack.scanning import ScanResult
+from virtualstack.scanning.result import ScanResult
 from virtualstack.vstack import display
 from virtualstack.vstack.format.names import SEGMENTS
 from virtualstack.vstack.save import save

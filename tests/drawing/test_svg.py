@@ -10,16 +10,8 @@ import pytest
 from virtualstack.drawing import Timeline, TimelineDuplicate, TimelineEra, TimelineGap
 from virtualstack.drawing.svg import COLORS, PALETTE, encoding_legend, era_segments, svg_chunk_map, svg_timeline
 from virtualstack.location import Location
-from virtualstack.manifests import (
-    ENTRY,
-    FIRST,
-    ChunkEncoding,
-    ChunkGrid,
-    ChunkManifest,
-    Fill,
-    ManifestArray,
-    map_chunks,
-)
+from virtualstack.manifests import ENTRY, FIRST, ChunkEncoding, ChunkGrid, ChunkManifest, Fill, ManifestArray
+from virtualstack.manifests.chunk_map import map_chunks
 
 SVG = "{http://www.w3.org/2000/svg}"
 HOSTILE = "<script>alert(1)</script>\x1b[2J\x00\ud800&\"'"

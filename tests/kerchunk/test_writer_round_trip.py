@@ -21,18 +21,8 @@ from virtualstack.errors import WriterError
 from virtualstack.kerchunk.reader import read_references
 from virtualstack.kerchunk.writer import write_kerchunk
 from virtualstack.location import Location
-from virtualstack.manifests import (
-    ABSENT,
-    EMPTY,
-    INLINE,
-    ChunkEncoding,
-    ChunkGrid,
-    ChunkManifest,
-    Fill,
-    ManifestGroup,
-    PlainArray,
-    why_not_plain,
-)
+from virtualstack.manifests import ABSENT, EMPTY, INLINE, ChunkEncoding, ChunkGrid, ChunkManifest, Fill, ManifestGroup
+from virtualstack.manifests.plain import PlainArray, why_not_plain
 from virtualstack.storage import MemoryTarget
 from virtualstack.testing.strategies import known_arrays, model_read
 

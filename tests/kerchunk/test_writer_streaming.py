@@ -14,18 +14,10 @@ from tests.data.arrays import array_of, referenced
 from tests.kerchunk.reading import read
 from virtualstack.errors import MalformedFileError, StorageError, WriterError
 from virtualstack.kerchunk.writer import write_kerchunk
-from virtualstack.manifests import (
-    EMPTY,
-    FIRST,
-    INLINE,
-    ChunkEncoding,
-    ChunkManifest,
-    Fill,
-    ManifestGroup,
-    PlainArray,
-)
+from virtualstack.manifests import EMPTY, FIRST, INLINE, ChunkEncoding, ChunkManifest, Fill, ManifestGroup
 from virtualstack.manifests.cells import mesh
 from virtualstack.manifests.manifest import UnreadManifest
+from virtualstack.manifests.plain import PlainArray
 from virtualstack.storage import MemoryTarget
 from virtualstack.testing.strategies import in_pages, known_arrays
 

@@ -10,18 +10,8 @@ import xarray as xr
 from tests.data.arrays import referenced_array
 from virtualstack.errors import ChunkAlignmentError, CombineError, ManifestError, VirtualValuesError
 from virtualstack.location import Location
-from virtualstack.manifests import (
-    FIRST,
-    ChunkEncoding,
-    ChunkGrid,
-    ChunkManifest,
-    Fill,
-    ManifestArray,
-    PlainArray,
-    describe,
-    reindex,
-    why_not_plain,
-)
+from virtualstack.manifests import FIRST, ChunkEncoding, ChunkGrid, ChunkManifest, Fill, ManifestArray, reindex
+from virtualstack.manifests.plain import PlainArray, describe, why_not_plain
 from virtualstack.testing.strategies import ZLIB, model_read, store_array
 
 

@@ -9,18 +9,10 @@ import pytest
 
 from tests.data.arrays import referenced_array
 from virtualstack.errors import ChunkAlignmentError, ManifestError
-from virtualstack.manifests import (
-    ABSENT,
-    ChunkGrid,
-    ChunkManifest,
-    Fill,
-    ManifestArray,
-    inline_array,
-    reindex,
-    why_not_plain,
-)
+from virtualstack.manifests import ABSENT, ChunkGrid, ChunkManifest, Fill, ManifestArray, inline_array, reindex
 from virtualstack.manifests.filling import pad_axis_by_elements
 from virtualstack.manifests.index_keys import _runs
+from virtualstack.manifests.plain import why_not_plain
 from virtualstack.testing.strategies import model_read, store_array
 
 

@@ -12,17 +12,8 @@ import virtualstack as vs
 from virtualstack.codecs.codec import Codec
 from virtualstack.drawing import STATES
 from virtualstack.location import Location
-from virtualstack.manifests import (
-    ENTRY,
-    FIRST,
-    ChunkAxis,
-    ChunkManifest,
-    Fill,
-    ManifestArray,
-    count_sources,
-    map_chunks,
-)
-from virtualstack.manifests.chunk_map import stored_alike
+from virtualstack.manifests import ENTRY, FIRST, ChunkAxis, ChunkManifest, Fill, ManifestArray
+from virtualstack.manifests.chunk_map import count_sources, map_chunks, stored_alike
 
 ENCODINGS = (
     vs.ChunkEncoding.c_order("<f4", (2, 2, 2)),

@@ -7,8 +7,8 @@ import pytest
 from hypothesis import assume, given, settings
 
 from tests.amount import examples
-from virtualstack.manifests import ChunkAxis, ChunkEncoding, ChunkGrid, PlainArray, describe, unpack, why_not_plain
-from virtualstack.manifests.plain import ArrayForm, _odd_lengths, match_axes
+from virtualstack.manifests import ChunkAxis, ChunkEncoding, ChunkGrid, unpack
+from virtualstack.manifests.plain import ArrayForm, PlainArray, _odd_lengths, describe, match_axes, why_not_plain
 from virtualstack.testing.strategies import ZLIB, in_pages, known_arrays, store_array
 
 

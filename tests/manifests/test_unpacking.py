@@ -13,13 +13,13 @@ from virtualstack.manifests import (
     ChunkManifest,
     Fill,
     ManifestArray,
-    PlainArray,
     inline_array,
     packed_encoding,
     repack,
     unpack,
     value_changing,
 )
+from virtualstack.manifests.plain import PlainArray
 from virtualstack.manifests.unpacking import decoded_by_xarray
 from virtualstack.reading import read_array
 

@@ -16,8 +16,9 @@ from tests.latency_server import LatencyServer
 from tests.scanning.groups import assert_all_same, assert_same, make
 from tests.servers import RangeServer
 from virtualstack.errors import AccessDeniedError, MalformedFileError, SourceNotFoundError, StorageError
-from virtualstack.scanning import job
-from virtualstack.scanning.job import is_transient, retry, with_retries
+from virtualstack.scanning import one
+from virtualstack.scanning.job import with_retries
+from virtualstack.scanning.one import is_transient, retry
 from virtualstack.storage import Storage
 
 N = 80
@@ -176,7 +177,7 @@ def test_a_fsspec_filesystem_is_asked_again(folder):
 def test_pauses_grow(monkeypatch):
     pauses = []
     monkeypatch.setattr(time, "sleep", pauses.append)
-    monkeypatch.setattr(job.random, "uniform", lambda low, high: (low + high) / 2)
+    monkeypatch.setattr(one.random, "uniform", lambda low, high: (low + high) / 2)
     with pytest.raises(StorageError, match="but 4 came"):
         retry(Mock(side_effect=StorageError("'a': 5 bytes were requested, but 4 came", is_short=True)), 9)
     assert pauses == [0.1, 0.2, 0.4, 0.8, 1.6, 3.2, 6.4, 10.0, 10.0]

@@ -13,7 +13,7 @@ from tests.serve.groups import large_group
 from tests.serve.running import serving
 from tests.serve.unlike import cube, write_files
 from virtualstack.errors import StorageError
-from virtualstack.manifests import count_sources, map_chunks
+from virtualstack.manifests.chunk_map import count_sources, map_chunks
 from virtualstack.surveying.cube import cube_timeline
 
 

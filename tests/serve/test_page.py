@@ -13,7 +13,7 @@ from tests.serve.browser import SOURCES, needs_packages
 from tests.serve.groups import large_group, states_group
 from tests.serve.running import serving
 from tests.serve.unlike import cube, joined, write_files
-from virtualstack.manifests import count_sources, map_chunks
+from virtualstack.manifests.chunk_map import count_sources, map_chunks
 from virtualstack.serve.facts import ASSETS
 from virtualstack.surveying.cube import cube_timeline
 

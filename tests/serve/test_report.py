@@ -14,7 +14,7 @@ from tests.serve.groups import large_group
 from tests.serve.unlike import cube, write_files
 from virtualstack.cli.command import main
 from virtualstack.errors import SourceNotFoundError, WriterError
-from virtualstack.manifests import map_chunks
+from virtualstack.manifests.chunk_map import map_chunks
 
 
 @pytest.fixture(scope="module")

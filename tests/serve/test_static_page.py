@@ -18,7 +18,8 @@ from tests.serve.test_verified import verify
 from tests.serve.unlike import cube, joined, write_files
 from tests.servers import RangeServer
 from tests.vstack.archive import change_snapshot
-from virtualstack.manifests import ManifestGroup, Refusal, count_sources, map_chunks
+from virtualstack.manifests import ManifestGroup, Refusal
+from virtualstack.manifests.chunk_map import count_sources, map_chunks
 from virtualstack.serve.browser import ASSETS
 from virtualstack.surveying.cube import cube_timeline
 from virtualstack.vstack.save import save

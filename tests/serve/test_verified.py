@@ -22,7 +22,7 @@ from tests.serve.test_report import embedded
 from tests.serve.unlike import cube, write_files
 from virtualstack.cli.command import main
 from virtualstack.errors import MalformedFileError, SourceNotFoundError
-from virtualstack.manifests import count_sources
+from virtualstack.manifests.chunk_map import count_sources
 from virtualstack.serve import workers
 from virtualstack.vstack.save import save
 

@@ -16,7 +16,8 @@ from virtualstack.codecs.pipeline import CodecError
 from virtualstack.errors import SourceNotFoundError, WriterError
 from virtualstack.kerchunk.reader import read_references
 from virtualstack.kerchunk.writer import KERCHUNK, how_taken, write_kerchunk
-from virtualstack.manifests import ABSENT, INLINE, ChunkEncoding, ManifestGroup, unpack, why_not_plain
+from virtualstack.manifests import ABSENT, INLINE, ChunkEncoding, ManifestGroup, unpack
+from virtualstack.manifests.plain import why_not_plain
 from virtualstack.reading import read_array
 from virtualstack.storage import MemoryTarget
 from virtualstack.testing.strategies import ZLIB, basic_keys, known_arrays, store_array

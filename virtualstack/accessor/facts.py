@@ -101,7 +101,7 @@ class AccessorFacts:
         >>> vs.open_virtual_dataset("day.nc").virtual.locations[["refs", "bytes"]].values.tolist()
         [[1, 16]]
         """
-        from virtualstack.manifests import count_sources
+        from virtualstack.manifests.chunk_map import count_sources
 
         table = count_sources(self._arrays())
         return pd.DataFrame(
@@ -162,7 +162,7 @@ class AccessorFacts:
         return plot_chunk_map(self._map_chunks(path, arrays[path]), by=by, ax=ax)
 
     def _map_chunks(self, path: str, array: ManifestArray, **options: Any) -> ChunkMap:
-        from virtualstack.manifests import map_chunks
+        from virtualstack.manifests.chunk_map import map_chunks
 
         group, _, name = path.rpartition("/")
         return map_chunks(array, name=path, dims=map(str, self._groups()[group][name].dims), **options)
@@ -265,8 +265,7 @@ def _report_rows(path: str, dataset: xr.Dataset) -> Iterator[tuple[Any, ...]]:
     """Return the rows of the report of one group."""
     from virtualstack.dataset import get_refusals, virtual_array
     from virtualstack.kerchunk.writer import how_taken
-    from virtualstack.manifests import describe
-    from virtualstack.manifests.plain import ArrayForm
+    from virtualstack.manifests.plain import ArrayForm, describe
 
     refusals = get_refusals(dataset)
     kept = {x.path: x for x in refusals if x.kind in ("inlined", "packed")}

@@ -15,7 +15,7 @@ from virtualstack.dataset.opening import OnError, Opening, account_for, open_gro
 from virtualstack.errors import CombineError, SourceNotFoundError, VirtualStackError
 from virtualstack.formats.base import Reader
 from virtualstack.manifests import ManifestGroup, Refusal
-from virtualstack.scanning import scan
+from virtualstack.scanning.many import scan
 from virtualstack.storage import Storage
 from virtualstack.storage.handles import Handle, find_handle, is_one, reach
 from virtualstack.storage.listing import find_each

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 from collections.abc import Iterable
 from dataclasses import replace
 from typing import Any
@@ -12,10 +11,8 @@ import xarray as xr
 from virtualstack.dataset.opening import Opening, account_for, warn_of_groups
 from virtualstack.formats.base import Reader, Unsupported
 from virtualstack.manifests import ManifestGroup
-from virtualstack.scanning import scan
+from virtualstack.scanning.one import read_one
 from virtualstack.storage import Allow, Stale, StorageLike
-from virtualstack.storage.handles import Handle
-from virtualstack.storage.listing import find_url
 
 __all__ = ["open_virtual_dataset", "open_virtual_datatree"]
 
@@ -241,8 +238,5 @@ def _read(
     source: Any, reader: str | Reader | None, opening: Opening, *, with_children: bool = False
 ) -> tuple[ManifestGroup, Opening]:
     """Return the group of a source, and the opening whose storage has the user that its URL may name."""
-    if isinstance(source, str | os.PathLike):
-        source = Handle(find_url(source, storage=opening.storage))
-    scanned = scan([source], reader=reader, storage=opening.storage, options=opening.options)
-    node = opening.node(scanned[0], with_children=with_children)
-    return node, replace(opening, storage=scanned.storage)
+    root, storage = read_one(source, reader=reader, storage=opening.storage, options=opening.options)
+    return opening.node(root, with_children=with_children), replace(opening, storage=storage)

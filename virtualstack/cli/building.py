@@ -39,7 +39,8 @@ from virtualstack.planning.dimension import main_dimension
 from virtualstack.planning.groups import declared_facts
 from virtualstack.printable import counted, did_you_mean, first_names
 from virtualstack.readers import ReadOptions
-from virtualstack.scanning import ScanResult, scan
+from virtualstack.scanning.one import read_one
+from virtualstack.scanning.result import ScanResult
 from virtualstack.sizes import human_bytes
 from virtualstack.storage import Storage, StorageLike
 from virtualstack.storage.source import DirectoryError
@@ -353,7 +354,7 @@ def _stored(options: Build) -> ManifestGroup | None:
     """Return the group of an output that files are appended to, or ``None`` if it cannot be read."""
     read = ReadOptions.from_options(is_tree=True, allow=options.allow)
     try:
-        (group,) = scan([options.output], storage=options.storage, options=read)
+        group, _ = read_one(options.output, storage=options.storage, options=read)
     except VirtualStackError:
         if options.append_dim is None:
             raise

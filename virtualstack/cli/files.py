@@ -24,7 +24,9 @@ from virtualstack.location import absolute_url
 from virtualstack.manifests import ManifestGroup
 from virtualstack.printable import did_you_mean, first_names
 from virtualstack.readers import ReadOptions
-from virtualstack.scanning import ScanResult, scan
+from virtualstack.scanning.many import scan
+from virtualstack.scanning.one import read_one
+from virtualstack.scanning.result import ScanResult
 from virtualstack.storage import StorageLike
 from virtualstack.storage.listing import find_urls
 
@@ -152,7 +154,7 @@ def check_dropped(
     missing, there = {name.rpartition("/")[2] for name in names}, set[str]()
     for url in urls if missing else ():
         try:
-            (root,) = scan([url], reader=reader, options=read, storage=storage)
+            root, _ = read_one(url, reader=reader, options=read, storage=storage)
         except VirtualStackError:
             return  # a file may open only without the variable
         nodes = [node for _, node in root.walk()]

@@ -65,7 +65,7 @@ def inspect(
     """Show variables, chunks, and where the bytes are."""
     from virtualstack.dataset.opening import select_group
     from virtualstack.readers import ReadOptions
-    from virtualstack.scanning import scan
+    from virtualstack.scanning.many import scan
     from virtualstack.storage.listing import find_urls
 
     urls = find_urls(files, storage=storage)

@@ -18,11 +18,12 @@ from virtualstack.combine.precedence import Meeting, Prefer, compare_cells, is_p
 from virtualstack.combine.region import Box, Side, overlay_on
 from virtualstack.dataset import loaded_variable, virtual_array
 from virtualstack.errors import ChunkAlignmentError
+from virtualstack.formats.base import ReadOptions
 from virtualstack.location import Location
 from virtualstack.manifests import EMPTY, FIRST, ManifestArray
 from virtualstack.manifests.cells import replaced
 from virtualstack.manifests.manifest import Overlay
-from virtualstack.scanning import scan
+from virtualstack.scanning.one import read_one
 from virtualstack.verify import values_differ
 
 __all__ = ["Placing", "StoreAxis"]
@@ -141,7 +142,7 @@ class Placing:
 
     def attributes(self, url: str) -> Mapping[str, Any]:
         """Read the global attributes of a file."""
-        return scan([url], storage=self.fitting.storage).groups[0].attributes
+        return read_one(url, storage=self.fitting.storage, options=ReadOptions())[0].attributes
 
     # -- virtual variables ------------------------------------------------------------------------------------
 

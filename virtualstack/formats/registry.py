@@ -13,7 +13,6 @@ from dataclasses import dataclass, replace
 from pathlib import PurePosixPath
 from typing import cast
 
-from virtualstack.drawing.html import make_page, table
 from virtualstack.errors import (
     AccessDeniedError,
     MalformedFileError,
@@ -219,6 +218,8 @@ class FormatList(tuple[Format, ...]):
         return printable("\n".join(lines))
 
     def _repr_html_(self) -> str:
+        from virtualstack.drawing.html import make_page, table
+
         return make_page("readers", table(["name", "format", "suffixes", "extra"], self._rows()))
 
     def _rows(self) -> list[tuple[str, str, str, str]]:
@@ -311,6 +312,8 @@ def find_reader(url: str | os.PathLike[str], storage: Storage, reader: str | Rea
     """
     if isinstance(reader, str):
         return load_reader(_named(reader))
+    if reader is not None and not callable(getattr(reader, "read", None)):
+        raise TypeError(f"reader={reader!r:.1000} is neither the name of a reader nor an object with a method read()")
     if reader is not None:
         return reader
     url = absolute_url(url)

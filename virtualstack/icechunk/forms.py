@@ -18,11 +18,10 @@ from virtualstack.manifests import (
     ChunkManifest,
     ManifestArray,
     ManifestGroup,
-    PlainArray,
     value_changing,
 )
 from virtualstack.manifests.encoding import native
-from virtualstack.manifests.plain import longest_cells, match_axes
+from virtualstack.manifests.plain import PlainArray, longest_cells, match_axes
 from virtualstack.zarr.documents import array_document, codec_documents, dump_document, fill_attribute
 from virtualstack.zarr.metadata.attributes import json_attributes, keep_unwritable_attributes, restore_cf
 from virtualstack.zarr.metadata.version2 import group_attributes

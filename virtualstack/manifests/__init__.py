@@ -17,7 +17,6 @@ from virtualstack.manifests.cf import (
 )
 from virtualstack.manifests.characters import join_characters
 from virtualstack.manifests.chunk_manifest import ABSENT, EMPTY, ENTRY, FIRST, INLINE, ChunkManifest
-from virtualstack.manifests.chunk_map import count_sources, map_chunks
 from virtualstack.manifests.counted import count_states
 from virtualstack.manifests.encoding import ChunkEncoding, Fill
 from virtualstack.manifests.filling import reindex
@@ -28,7 +27,6 @@ from virtualstack.manifests.inline import inline_array, inlined
 from virtualstack.manifests.manifest import Manifest
 from virtualstack.manifests.mosaic import Mosaic, Runs, Tile, place_tiles, take_runs
 from virtualstack.manifests.paged import PagedManifest, PageSource
-from virtualstack.manifests.plain import PlainArray, describe, why_not_plain
 from virtualstack.manifests.unify import unify
 from virtualstack.manifests.unpacking import Unpacked, packed_encoding, repack, unpack
 
@@ -56,21 +54,17 @@ __all__ = [
     "Mosaic",
     "PageSource",
     "PagedManifest",
-    "PlainArray",
     "Refusal",
     "Runs",
     "Tile",
     "Unpacked",
     "can_cast_floats",
-    "count_sources",
     "count_states",
-    "describe",
     "differing_key",
     "inline_array",
     "inlined",
     "is_nan",
     "join_characters",
-    "map_chunks",
     "other_meaning",
     "packed_encoding",
     "place_tiles",
@@ -86,5 +80,4 @@ __all__ = [
     "unnamed_coordinates",
     "unpack",
     "value_changing",
-    "why_not_plain",
 ]

@@ -20,7 +20,6 @@ from virtualstack.manifests.cell_bounds import check_reach, fit
 from virtualstack.manifests.cells import along, blocks, first_cell
 from virtualstack.manifests.cf import can_cast_floats, differing_key
 from virtualstack.manifests.chunk_manifest import ChunkManifest
-from virtualstack.manifests.display import array_html, inline_text
 from virtualstack.manifests.encoding import Fill, native
 from virtualstack.manifests.grid import ChunkGrid
 from virtualstack.manifests.index_keys import index_chunks, index_view
@@ -464,9 +463,13 @@ class ManifestArray(NDArrayOperatorsMixin):
         return f"ManifestArray<shape={self.shape}, dtype={self.dtype}, grid={self.grid!r}>"
 
     def _repr_inline_(self, max_width: int) -> str:
+        from virtualstack.manifests.display import inline_text
+
         return inline_text(self, max_width)
 
     def _repr_html_(self) -> str:
+        from virtualstack.manifests.display import array_html
+
         return array_html(self)
 
 

@@ -11,7 +11,6 @@ import numpy as np
 from virtualstack.errors import ManifestError
 from virtualstack.location import Access
 from virtualstack.manifests.array import ManifestArray
-from virtualstack.manifests.display import group_html
 from virtualstack.printable import counted
 
 __all__ = ["ManifestGroup", "ManifestNode", "Refusal", "text_arrays", "unnamed_coordinates"]
@@ -195,6 +194,8 @@ class ManifestGroup:
 
     def _repr_html_(self) -> str:
         inside = f"{counted(len(self.arrays), 'array')}, {counted(len(self.groups), 'group')}"
+        from virtualstack.manifests.display import group_html
+
         return group_html(self, f"ManifestGroup: {inside}")
 
 

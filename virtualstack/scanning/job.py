@@ -5,89 +5,39 @@ Executors of `concurrent.futures` wait for their work when the interpreter exits
 
 from __future__ import annotations
 
-import errno
 import faulthandler
 import pickle
-import random
 import signal
 import threading
-import time
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from concurrent.futures import Executor, Future, ProcessPoolExecutor
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from multiprocessing.context import SpawnContext, SpawnProcess
 from typing import Any
 
 from numcodecs import zstd
 
-from virtualstack.errors import ReaderError, Remedy, StorageError, VirtualStackError
-from virtualstack.formats.base import Reader, ReadOptions, check_references, permitted, read_permitted
-from virtualstack.formats.registry import find_reader
-from virtualstack.location import ARCHIVES, is_remote, outermost, split_url
-from virtualstack.manifests import ManifestGroup, text_arrays
-from virtualstack.reading.nameless import in_files
+from virtualstack.errors import ReaderError, Remedy, VirtualStackError
+from virtualstack.formats.base import Reader, ReadOptions, check_references, permitted
+from virtualstack.location import is_remote, outermost, split_url
+from virtualstack.manifests import ManifestGroup
 from virtualstack.scanning.cache import ScanCache
+from virtualstack.scanning.one import describe, retry
 from virtualstack.storage import Storage
 from virtualstack.system import Threads, hold_interrupts
 
 __all__ = [
-    "DEFAULT_RETRIES",
     "DaemonThreads",
     "Job",
     "KillablePool",
     "Outcome",
     "call_within",
-    "is_transient",
-    "retry",
     "run",
     "unpack_outcomes",
     "with_retries",
 ]
 
-DEFAULT_RETRIES = 5  # the default of storage, too
 _MIN_PATIENCE_SECONDS, _MAX_BACKOFF_SECONDS = 10.0, 3.0  # longest time of all retries of obstore, and longest pause
-_FIRST_PAUSE_SECONDS, _MAX_PAUSE_SECONDS = 0.1, 10.0
-_TRANSIENT_STATUSES = {408, 425, 429, 500, 502, 503, 504}
-_TRANSIENT_ERRNOS = {errno.EAGAIN, errno.EBUSY, errno.EINTR, errno.EIO, errno.ESTALE, errno.ETIMEDOUT}
-_BROKEN_CONNECTIONS = {"ClientPayloadError", "IncompleteRead", "ServerDisconnectedError"}  # of aiohttp and http.client
-
-
-def retry[T](read: Callable[[], T], retries: int, /) -> T:
-    """Call a function, and repeat the call up to ``retries`` times after temporary failures of storage."""
-    for attempt in range(retries):
-        try:
-            return read()
-        except StorageError as error:
-            if not is_transient(error):
-                raise
-        # jitter: workers that were rejected at the same time do not repeat at the same time
-        time.sleep(min(_FIRST_PAUSE_SECONDS * 2**attempt, _MAX_PAUSE_SECONDS) * random.uniform(0.5, 1.5))
-    return read()
-
-
-def is_transient(error: StorageError, /) -> bool:
-    """Return whether the same request may succeed soon and was not repeated by the library that made it.
-
-    Errors of object stores (statuses such as 503, broken connections and time-outs) do not count: obstore has already
-    repeated these requests according to its options. fsspec and file systems have not repeated theirs.
-    """
-    if type(error) is not StorageError:  # a missing, changed or forbidden source stays so
-        return False
-    return error.is_short or any(_is_transient(cause) for cause in _find_causes(error))
-
-
-def _find_causes(error: BaseException) -> Iterator[BaseException]:
-    cause = error.__cause__ or error.__context__
-    while cause is not None and not type(cause).__module__.startswith("obstore"):
-        yield cause
-        cause = cause.__cause__ or cause.__context__
-
-
-def _is_transient(error: BaseException) -> bool:
-    if isinstance(error, TimeoutError | ConnectionError) or type(error).__name__ in _BROKEN_CONNECTIONS:
-        return True
-    status, number = getattr(error, "status", None), getattr(error, "errno", None)
-    return status in _TRANSIENT_STATUSES or number in _TRANSIENT_ERRNOS
 
 
 def with_retries(storage: Storage, urls: Iterable[str], retries: int, /) -> Storage:
@@ -216,36 +166,16 @@ class Job:
     def _read(self, url: str) -> ManifestGroup:
         once = self.storage.once(url)
         if self.cache is None:
-            return self._described(url, once)
+            return describe(url, once, self.reader, self.options)
         limited = permitted(once, outermost(url), (*self.options.allow, *getattr(self.reader, "places", ())))
         kept = self.cache.load(url, limited)
         if kept is not None:
             check_references(kept, limited)  # what was granted when it was cached may not be granted now
             return kept
         watched = self.cache.watch(once)
-        group = self._described(url, watched)
+        group = describe(url, watched, self.reader, self.options)
         self.cache.store(url, group, watched)
         return group
-
-    def _described(self, url: str, storage: Storage) -> ManifestGroup:
-        reader = find_reader(url, storage, self.reader)
-        group = _group(read_permitted(reader, url, storage, self.options), url)
-        source = None if storage.kept is None else storage.kept.source
-        if source is not None and source.location.reads is not None:
-            source.location.reads.edges()  # which take less memory
-        if url.startswith(ARCHIVES):
-            group = in_files(group, storage)
-        if not self.options.drop_variables:
-            return group
-        group = self.options.without_dropped(group)  # readers may drop variables themselves, to read less
-        if not any(text_arrays(node) for _, node in group.walk()):
-            return group
-        # Whether characters are text depends on all variables, also on dropped ones. Without these, more would be text.
-        try:
-            whole = _group(read_permitted(reader, url, storage, replace(self.options, drop_variables=frozenset())), url)
-        except VirtualStackError:
-            return group  # the file opens only without the dropped variables, in xarray too
-        return _as_within(group, whole)
 
     def try_read(self, url: str, /) -> Outcome:
         """Return the group of one source, or its error. No error is raised, so that only this file is lost."""
@@ -283,27 +213,6 @@ class Job:
             return self._try(url)
         finally:
             faulthandler.cancel_dump_traceback_later()
-
-
-def _as_within(part: ManifestGroup, whole: ManifestGroup) -> ManifestGroup:
-    """Return a group without some arrays; ``not_text`` has the dimensions whose letters are not text in the whole."""
-    names = text_arrays(part) - text_arrays(whole)
-    dims = {(part.arrays[name].dimension_names or ())[-1] for name in names}
-    return replace(
-        part,
-        not_text=part.not_text | dims,
-        groups={
-            name: _as_within(child, whole.groups[name]) if name in whole.groups else child
-            for name, child in part.groups.items()
-        },
-    )
-
-
-def _group(found: object, url: str) -> ManifestGroup:
-    """Check that a reader returned a group; anything else would be lost silently."""
-    if not isinstance(found, ManifestGroup):
-        raise ReaderError(f"'{url}': its reader returned a {type(found).__name__}, not a ManifestGroup", url=url)
-    return found
 
 
 def run(job: Job, urls: Sequence[str], /) -> bytes:

@@ -15,16 +15,15 @@ from virtualstack.formats.base import Reader, ReadOptions, access_of_source, is_
 from virtualstack.formats.registry import find_reader
 from virtualstack.location import outermost, split_url
 from virtualstack.manifests import ManifestGroup
-from virtualstack.printable import counted
 from virtualstack.progress import Progress, Show, progress_shown
 from virtualstack.scanning.cache import ScanCache
-from virtualstack.scanning.job import DEFAULT_RETRIES, Job, Outcome, with_retries
+from virtualstack.scanning.job import Job, Outcome, with_retries
+from virtualstack.scanning.one import DEFAULT_RETRIES, reach_all
 from virtualstack.scanning.result import ScanResult, check_on_error
 from virtualstack.scanning.workers import ExecutorLike, Schedule, find_workers
 from virtualstack.storage import Storage, StorageLike
-from virtualstack.storage.handles import Handle, find_handle, is_one, reach
+from virtualstack.storage.handles import Handle, find_handle, is_one
 from virtualstack.storage.listing import find_urls
-from virtualstack.storage.signatures import split_signature, warn_unsigned
 from virtualstack.storage.threads import forget_frames
 
 __all__ = ["scan"]
@@ -129,7 +128,7 @@ def scan(
     [['rain', 'time'], ['rain', 'time']]
     """
     check_on_error(on_error)
-    _check_kinds(reader, retries, timeout, options)
+    _check_kinds(retries, timeout, options)
     if retries is not None and retries < 0:
         raise ValueError(f"retries={retries} is negative. Give 0 or more")
     if timeout is not None and not 0 < timeout <= TIMEOUT_MAX:
@@ -138,11 +137,9 @@ def scan(
         raise ValueError("cache='' is not a directory. Give one, or None")
     store = Storage.from_option(storage)
     handles, bad = _find_handles(urls, store, is_raising=on_error == "raise")
-    listed, store = reach(handles, store).with_users([handle.url for handle in handles])
-    if n_signed := sum(bool(split_signature(outermost(handle.url))[1]) for handle in handles):
-        warn_unsigned(f"the signatures of {counted(n_signed, 'URL')}", split_url(outermost(listed[0]))[0])
+    listed, store = reach_all(handles, store)
     options = options or ReadOptions()
-    if isinstance(reader, str):
+    if reader is not None:
         reader = find_reader("", store, reader)
     job = Job(
         reader=reader,
@@ -174,12 +171,8 @@ def scan(
     )
 
 
-def _check_kinds(reader: object, retries: object, timeout: object, options: object) -> None:
+def _check_kinds(retries: object, timeout: object, options: object) -> None:
     """Raise at once for arguments that would make every source fail."""
-    if reader is not None and not isinstance(reader, str) and not callable(getattr(reader, "read", None)):
-        raise TypeError(
-            f"reader={reader!r:.{_MAX_CHARACTERS}} is neither the name of a reader nor an object with a method read()"
-        )
     if retries is not None and not isinstance(retries, Integral):
         raise TypeError(f"retries={retries!r:.{_MAX_CHARACTERS}} is not a whole number. Give one from 0")
     if timeout is not None and not isinstance(timeout, Real):

@@ -22,7 +22,7 @@ from virtualstack.formats.registry import find_reader
 from virtualstack.icechunk.reader import Icechunk
 from virtualstack.location import absolute_url
 from virtualstack.manifests import ManifestGroup
-from virtualstack.scanning import scan
+from virtualstack.scanning.one import read_one
 from virtualstack.serve.content import Content
 from virtualstack.serve.verified import VerifiedFile
 from virtualstack.storage import Allow, ObjectStore, Storage, StorageLike, read_allowed_urls
@@ -202,8 +202,8 @@ def _stored_cube(
     options = ReadOptions.from_options(allow=allow)
 
     def read(chosen: Reader, tag: str) -> _Opened:
-        found = scan([url], reader=chosen, storage=storage, options=options)
-        return _Opened(group=found[0], storage=found.storage, tag=tag)
+        group, reached = read_one(url, reader=chosen, storage=storage, options=options)
+        return _Opened(group=group, storage=reached, tag=tag)
 
     if isinstance(reader, VStack):
         objects = ObjectStore(url.rstrip("/") + "/", storage, options.allow)

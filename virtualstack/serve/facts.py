@@ -15,7 +15,8 @@ import numpy as np
 
 from virtualstack.drawing.facts import common_prefix
 from virtualstack.errors import SourceNotFoundError, VirtualStackError, WriterError
-from virtualstack.manifests import ManifestArray, count_sources, map_chunks
+from virtualstack.manifests import ManifestArray
+from virtualstack.manifests.chunk_map import count_sources, map_chunks
 from virtualstack.manifests.grid import ChunkAxis
 from virtualstack.printable import printable
 from virtualstack.serve.content import Content

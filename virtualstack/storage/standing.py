@@ -4,8 +4,6 @@ from __future__ import annotations
 
 import json
 import os
-import shlex
-import tomllib
 from collections.abc import Mapping
 from functools import cache, lru_cache
 from pathlib import Path
@@ -77,6 +75,8 @@ def standing_places() -> tuple[str, ...]:
 
 @lru_cache(maxsize=4)
 def _split(text: str, _: str) -> tuple[str, ...]:
+    import shlex
+
     try:
         return tuple(map(absolute_url, shlex.split(text)))
     except ValueError as error:
@@ -95,6 +95,8 @@ def _read(_: str | None) -> tuple[Mapping[str, Mapping[str, object]], tuple[str,
         return {}, ()
     except (OSError, UnicodeDecodeError) as error:
         raise StorageError(f"the configuration file '{path}' could not be read: {error}") from error
+    import tomllib
+
     remedy = f"Correct it, or name another file with {CONFIG_VARIABLE}"
     try:
         found = tomllib.loads(text)

@@ -26,7 +26,7 @@ from virtualstack.planning.dimension import main_dimension
 from virtualstack.planning.groups import data_variables, declared_facts
 from virtualstack.planning.labels import Labels, usable
 from virtualstack.progress import Progress
-from virtualstack.scanning import scan
+from virtualstack.scanning.many import scan
 from virtualstack.scanning.workers import ExecutorLike
 from virtualstack.storage import Allow, Storage, StorageLike
 from virtualstack.storage.handles import Handle, is_one

@@ -20,7 +20,7 @@ from virtualstack.location import Location
 from virtualstack.manifests import FIRST, ChunkEncoding, ManifestArray, ManifestGroup
 from virtualstack.manifests.cells import along
 from virtualstack.progress import Progress, progress_shown
-from virtualstack.scanning import scan
+from virtualstack.scanning.one import read_one
 from virtualstack.storage import Storage
 from virtualstack.storage.threads import concurrently
 from virtualstack.verify.libraries import as_opened, decoder_for, open_independently, values_differ, values_read
@@ -151,9 +151,11 @@ def _compare(url: str, chunks: list[_Chunk], storage: Storage, own: str) -> list
     if url.startswith(f"{own}/"):
         reason = "its values were written into the store itself, so no other library reads them; nothing is to be done"
     else:
-        scanned = scan([url], storage=storage, on_error="skip", options=ReadOptions(is_tree=True))
-        reason = str(scanned.errors[0][1]) if scanned.errors else ""
-        source = None if reason else scanned[0]
+        reason = ""
+        try:
+            source, _ = read_one(url, storage=storage, options=ReadOptions(is_tree=True))
+        except Exception as error:  # noqa: BLE001 - whatever it is, the other sources are compared
+            reason = str(error)
     with ExitStack() as stack:
         opened: dict[str, xr.Dataset] = {}
         decoder = None if source is None else decoder_for(storage.source(url))

@@ -7,7 +7,8 @@ import math
 from virtualstack.drawing.html import MAX_LISTED, folded, make_page, table, text
 from virtualstack.drawing.svg import ColorBy, svg_chunk_map, svg_timeline
 from virtualstack.errors import VirtualStackError
-from virtualstack.manifests import ManifestArray, ManifestGroup, map_chunks
+from virtualstack.manifests import ManifestArray, ManifestGroup
+from virtualstack.manifests.chunk_map import map_chunks
 from virtualstack.manifests.display import chunk_text
 from virtualstack.printable import counted
 from virtualstack.storage import Storage

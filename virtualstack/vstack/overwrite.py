@@ -28,11 +28,11 @@ from virtualstack.manifests import (
     Fill,
     ManifestArray,
     ManifestGroup,
-    PlainArray,
     inlined,
 )
 from virtualstack.manifests.manifest import Overlay
 from virtualstack.manifests.paged import map_in_threads
+from virtualstack.manifests.plain import PlainArray
 from virtualstack.printable import first_names
 from virtualstack.reading import read_array
 from virtualstack.storage import ObjectStore, Storage, StorageLike

@@ -16,7 +16,7 @@ from virtualstack.formats.base import ReadOptions
 from virtualstack.manifests import ManifestGroup
 from virtualstack.progress import Progress
 from virtualstack.reading.nameless import inline_nameless
-from virtualstack.scanning import scan
+from virtualstack.scanning.many import scan
 from virtualstack.storage import Allow, Storage
 from virtualstack.storage.handles import Handle, is_one
 from virtualstack.storage.listing import find_urls, is_pattern

@@ -10,7 +10,7 @@ from virtualstack.errors import CombineError, UnknownFormatError
 from virtualstack.formats.base import Reader, ReadOptions
 from virtualstack.manifests import ManifestGroup
 from virtualstack.progress import Progress
-from virtualstack.scanning import scan
+from virtualstack.scanning.many import scan
 from virtualstack.scanning.workers import ExecutorLike
 from virtualstack.storage import Storage
 from virtualstack.vstack.shown import WRITE_AGAIN, Cells

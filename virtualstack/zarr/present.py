@@ -15,17 +15,8 @@ from numpy.typing import NDArray
 from virtualstack.codecs.pipeline import CodecError
 from virtualstack.errors import StorageError, UnsupportedFeatureError, WriterError
 from virtualstack.location import Access, Location, is_remote
-from virtualstack.manifests import (
-    ABSENT,
-    EMPTY,
-    FIRST,
-    INLINE,
-    ChunkEncoding,
-    ChunkGrid,
-    ChunkManifest,
-    ManifestArray,
-    PlainArray,
-)
+from virtualstack.manifests import ABSENT, EMPTY, FIRST, INLINE, ChunkEncoding, ChunkGrid, ChunkManifest, ManifestArray
+from virtualstack.manifests.plain import PlainArray
 from virtualstack.reading import OnAbsent, read_array
 from virtualstack.storage import Bytes, Source, Storage, WatchfulSource
 from virtualstack.zarr.documents import array_document, codec_documents, encode_chunk, why_refused

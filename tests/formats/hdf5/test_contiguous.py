@@ -14,7 +14,8 @@ from tests.formats.groups import group_of, values_of
 from virtualstack.errors import CombineError
 from virtualstack.formats.rows import Segment, place_segments, row_chunks
 from virtualstack.location import Location, absolute_url
-from virtualstack.manifests import Fill, ManifestArray, why_not_plain
+from virtualstack.manifests import Fill, ManifestArray
+from virtualstack.manifests.plain import why_not_plain
 from virtualstack.readers import HDF5
 
 

@@ -16,7 +16,8 @@ from tests.formats.hdf5.new_library import read_by_new_library
 from virtualstack.formats.hdf5.external_files import UNLIMITED, external_segments
 from virtualstack.formats.hdf5.structures.requests import LostValuesError
 from virtualstack.location import Location, absolute_url
-from virtualstack.manifests import INLINE, why_not_plain
+from virtualstack.manifests import INLINE
+from virtualstack.manifests.plain import why_not_plain
 from virtualstack.readers import HDF5
 
 

@@ -11,7 +11,7 @@ from h5py import h5d, h5t
 from tests.corpus.report import CORPUS, corpus_files
 from tests.data.hdf5_parts import dataset_of, properties
 from tests.formats.groups import group_of, values_of
-from virtualstack.manifests import why_not_plain
+from virtualstack.manifests.plain import why_not_plain
 from virtualstack.readers import HDF5
 
 

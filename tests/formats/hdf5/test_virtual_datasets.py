@@ -19,7 +19,8 @@ from tests.data.make_hdf5_virtual import U, make_sources, make_virtual, make_vir
 from tests.formats.groups import STORAGE, group_of, refusals, values_of
 from tests.formats.hdf5.new_library import read_by_new_library
 from virtualstack.location import absolute_url
-from virtualstack.manifests import INLINE, why_not_plain
+from virtualstack.manifests import INLINE
+from virtualstack.manifests.plain import why_not_plain
 
 MANY = settings(max_examples=examples(75), deadline=None, suppress_health_check=list(HealthCheck))
 

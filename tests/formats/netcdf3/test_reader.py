@@ -12,7 +12,7 @@ from tests.data.make_netcdf3 import RawVariable, encode, make, numbered, raw
 from tests.formats.groups import STORAGE, group_of, values_of
 from tests.formats.netcdf3.comparison import compare_with_netcdf4, netcdf4_values
 from virtualstack.location import absolute_url
-from virtualstack.manifests import why_not_plain
+from virtualstack.manifests.plain import why_not_plain
 from virtualstack.readers import NetCDF3, ReadOptions, find_reader
 from virtualstack.testing.readers import ReaderTests, difference, record_reads
 

@@ -8,15 +8,8 @@ from typing import Any
 
 from virtualstack.codecs.codec import Codec
 from virtualstack.errors import READ_VALUES, MalformedFileError, Remedy, WriterError
-from virtualstack.manifests import (
-    ChunkEncoding,
-    ChunkManifest,
-    Fill,
-    Manifest,
-    ManifestArray,
-    ManifestGroup,
-    PlainArray,
-)
+from virtualstack.manifests import ChunkEncoding, ChunkManifest, Fill, Manifest, ManifestArray, ManifestGroup
+from virtualstack.manifests.plain import PlainArray
 from virtualstack.zarr.metadata.array import ArrayMetadata, check_name, ordered_encoding, read_counts, read_names
 from virtualstack.zarr.metadata.attributes import (
     json_attributes,

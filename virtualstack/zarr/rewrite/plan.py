@@ -20,19 +20,10 @@ from virtualstack.codecs.codec import Codec
 from virtualstack.codecs.equivalence import decoding_part
 from virtualstack.codecs.pipeline import split_elementwise
 from virtualstack.errors import Remedy
-from virtualstack.manifests import (
-    INLINE,
-    ChunkEncoding,
-    ChunkGrid,
-    ChunkManifest,
-    Fill,
-    ManifestArray,
-    PlainArray,
-    repack,
-)
+from virtualstack.manifests import INLINE, ChunkEncoding, ChunkGrid, ChunkManifest, Fill, ManifestArray, repack
 from virtualstack.manifests.cells import distinct_rows
 from virtualstack.manifests.encoding import native
-from virtualstack.manifests.plain import longest_cells, match_axes
+from virtualstack.manifests.plain import PlainArray, longest_cells, match_axes
 from virtualstack.zarr.metadata.encode import can_encode, can_hold
 from virtualstack.zarr.rewrite.matching import match_chunks
 from virtualstack.zarr.rewrite.split import split_uncompressed
