@@ -15,13 +15,23 @@ from starlette.requests import Request
 from starlette.responses import Response
 from starlette.types import Receive, Scope, Send
 
-from virtualstack.serve.http import Document, RangeError, RawHeaders, choose_encoding, is_same, read_range
+from virtualstack.serve.http import (
+    Document,
+    RangeError,
+    RawHeaders,
+    choose_encoding,
+    error_body,
+    find_status,
+    is_same,
+    read_range,
+)
 from virtualstack.serve.reads import Lease
 
 __all__ = [
     "CHUNK_BYTES",
     "ChunkAnswer",
     "document",
+    "failed",
     "listing",
     "may_be_gdal",
     "problem",
@@ -40,6 +50,12 @@ def problem(status: int, message: str, headers: Mapping[str, str] | None = None,
     """Return an error of the request as JSON."""
     body = {"error": _REASONS.get(status, "Error"), "message": message}
     return Response(json.dumps(body), status, {"Cache-Control": "no-store", **(headers or {})}, "application/json")
+
+
+def failed(error: Exception, /, *, timeout: float, cube: str, key: str = "") -> Response:
+    """Return an error of a source as JSON."""
+    body = error_body(error, timeout=timeout, cube=cube, **({"key": key} if key else {}))
+    return Response(body, find_status(error, key), {"Cache-Control": "no-store"}, "application/json")
 
 
 _REASONS = {400: "BadRequest", 401: "Unauthorized", 404: "NotFound", 405: "MethodNotAllowed", 503: "Busy"}

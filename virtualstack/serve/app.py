@@ -7,7 +7,7 @@ import hmac
 import os
 import re
 from base64 import b64decode
-from collections.abc import AsyncIterator, Mapping, MutableMapping, Sequence
+from collections.abc import AsyncIterator, Mapping, Sequence
 from typing import Any, Literal
 from urllib.parse import quote
 
@@ -15,7 +15,6 @@ from virtualstack.errors import MissingDependencyError
 
 try:
     from starlette.applications import Starlette
-    from starlette.datastructures import Headers
     from starlette.middleware import Middleware
     from starlette.middleware.cors import CORSMiddleware
     from starlette.middleware.trustedhost import TrustedHostMiddleware
@@ -125,8 +124,8 @@ def app(
         raise ValueError(f"memory={memory!r} is too little: each cube needs at least 1 MiB")
     reads = {name: Reads(Memory(shares["memory"]), shares["cache"]) for name in made}
     metrics = Metrics(list(reads.values()))
-    cached_by = "private" if token else "public"
-    server = CubeServer(made, reads, timeout=timeout, redirects=redirect, scope=cached_by)
+    scope = "private" if token else "public"
+    server = CubeServer(made, reads, timeout=timeout, redirects=redirect, scope=scope)
 
     @contextlib.asynccontextmanager
     async def lifespan(_: Starlette) -> AsyncIterator[None]:
@@ -134,22 +133,21 @@ def app(
         for cube in made.values():
             cube.close()
 
-    is_local = origins is None
     middleware = [
         Middleware(metrics.watch),
         Middleware(_Host, allowed_hosts=list(hosts), www_redirect=False),
         Middleware(
-            _Origins,
+            CORSMiddleware,
             allow_origins=list(origins or ()),
-            allow_origin_regex=_LOCAL_ORIGINS if is_local else None,
+            allow_origin_regex=_LOCAL_ORIGINS if origins is None else None,
             allow_methods=["GET", "HEAD"],
             allow_headers=["*"],
             expose_headers=list(_EXPOSED),
             max_age=86400,
         ),
         *([Middleware(_TokenMiddleware, token=token)] if token else []),
+        Middleware(_Keys, server=server),
     ]
-    middleware.append(Middleware(_Keys, server=server))
     routes = [
         Route("/metrics", metrics.show),
         *BrowserServer(made, timeout=timeout).routes,
@@ -178,22 +176,6 @@ class _Host(TrustedHostMiddleware):
             await problem(400, "the request has more than one header 'Host'")(scope, receive, send)  # RFC 9112, 3.2
             return
         await super().__call__(scope, receive, send)
-
-
-class _Origins(CORSMiddleware):
-    """Let pages of some origins read answers. Programs name no origin, and their answers take fewer steps."""
-
-    async def simple_response(self, scope: Scope, receive: Receive, send: Send, request_headers: Headers) -> None:
-        if "origin" in request_headers:
-            await super().simple_response(scope, receive, send, request_headers)
-            return
-
-        async def answer(message: MutableMapping[str, Any]) -> None:
-            if message["type"] == "http.response.start":
-                message["headers"] = [*message["headers"], (b"vary", b"Origin")]
-            await send(message)
-
-        await self.app(scope, receive, answer)
 
 
 class _Keys:

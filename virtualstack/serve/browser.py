@@ -16,11 +16,11 @@ from starlette.responses import Response
 from starlette.routing import Route
 
 from virtualstack.errors import VirtualStackError
-from virtualstack.serve.answers import document, listing, problem
+from virtualstack.serve.answers import document, failed, listing, problem
 from virtualstack.serve.content import Content
 from virtualstack.serve.cubes import Cube
-from virtualstack.serve.facts import ASSETS, CubeFacts, dump_facts, shown_url
-from virtualstack.serve.http import Document, error_body, find_status
+from virtualstack.serve.facts import ASSETS, CubeFacts, dump_facts
+from virtualstack.serve.http import Document
 
 __all__ = ["BrowserServer"]
 
@@ -95,16 +95,8 @@ class BrowserServer:
 
     async def cubes(self, request: Request) -> Response:
         """Answer with the names of the cubes."""
-        found = [
-            {
-                "name": x.name,
-                "kind": x.kind,
-                "url": None if x.url is None else shown_url(x.url),
-                "has_snapshots": x.open_at is not None,
-            }
-            for x in self._cubes.values()
-        ]
-        return await document(Document(dump_facts({"cubes": found})), "no-cache", request.headers)
+        found = Document(dump_facts({"cubes": [cube.about for cube in self._cubes.values()]}))
+        return await document(found, "no-cache", request.headers)
 
     async def facts(self, request: Request) -> Response:
         """Answer with facts about a cube, which are computed in threads of their own."""
@@ -118,8 +110,7 @@ class BrowserServer:
             content = await asyncio.wait_for(cube.content(snapshot if at else None), self._timeout)
             data = await asyncio.wait_for(self._find(cube, content, kind, options), self._timeout)
         except (VirtualStackError, TimeoutError) as error:
-            body = error_body(error, timeout=self._timeout, cube=name)
-            return Response(body, find_status(error), {"Cache-Control": "no-store"}, "application/json")
+            return failed(error, timeout=self._timeout, cube=name)
         except ValueError as error:
             return problem(400, str(error))
         if data is None:
@@ -129,8 +120,7 @@ class BrowserServer:
     async def _find(self, cube: Cube, content: Content, kind: str, options: Mapping[str, str]) -> Document | None:
         version: _Version | None = content.answers
         if version is None:
-            made = CubeFacts(cube.name, cube.kind, cube.url, content, cube.open_repository, verified=cube.verified)
-            version = content.answers = _Version(made)
+            version = content.answers = _Version(CubeFacts(cube, content))
         find = partial(_find, version.facts, kind, options)
         loop = asyncio.get_running_loop()
         if kind in _CHANGING:

@@ -24,6 +24,7 @@ from virtualstack.location import absolute_url
 from virtualstack.manifests import ManifestGroup
 from virtualstack.scanning.one import read_one
 from virtualstack.serve.content import Content
+from virtualstack.serve.http import shown_url
 from virtualstack.serve.verified import VerifiedFile
 from virtualstack.storage import Allow, ObjectStore, Storage, StorageLike, read_allowed_urls
 from virtualstack.storage.listing import is_pattern
@@ -102,6 +103,12 @@ class Cube:
         self.describer = ThreadPoolExecutor(2, f"describe-{self.name}")
 
     @property
+    def about(self) -> dict[str, Any]:
+        """What the page lists of the cube."""
+        url = None if self.url is None else shown_url(self.url)
+        return {"name": self.name, "kind": self.kind, "url": url, "has_snapshots": self.open_repository is not None}
+
+    @property
     def fresh(self) -> Content | None:
         """The newest version, if no store has to be asked for it."""
         is_fresh = self.stamp is None or time.monotonic() - self._checked < self.refresh
@@ -163,7 +170,7 @@ class Cube:
 
 def make_cube(
     name: str,
-    source: CubeLike,
+    source: CubeLike | Cube,
     /,
     *,
     clients: Mapping[ZarrFormat, Client],
@@ -174,6 +181,8 @@ def make_cube(
     n_threads: int,
 ) -> Cube:
     """Return the cube for what a user named; nothing is opened yet."""
+    if isinstance(source, Cube):
+        return source
     settings: dict[str, Any] = {"name": name, "clients": clients, "refresh": refresh, "n_threads": n_threads}
     reached = Storage.from_option(storage)
     if isinstance(source, Repository):

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 from collections import Counter
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import asdict
 from functools import cached_property
 from itertools import islice
@@ -20,14 +20,14 @@ from virtualstack.manifests.chunk_map import count_sources, map_chunks
 from virtualstack.manifests.grid import ChunkAxis
 from virtualstack.printable import printable
 from virtualstack.serve.content import Content
-from virtualstack.serve.http import hide_secrets
-from virtualstack.serve.verified import Verified, VerifiedFile
+from virtualstack.serve.cubes import Cube
+from virtualstack.serve.http import hide_secrets, shown_url
+from virtualstack.serve.verified import Verified
 from virtualstack.surveying.cube import cube_timeline
-from virtualstack.vstack.repository import Repository
 from virtualstack.vstack.verify import SOURCE_STATUSES
 from virtualstack.zarr.metadata.attributes import json_attributes
 
-__all__ = ["ASSETS", "CubeFacts", "dump_facts", "shown_url"]
+__all__ = ["ASSETS", "CubeFacts", "dump_facts"]
 
 ASSETS = Path(__file__).with_name("assets")
 """Folder of the built page that shows the facts. Its sources are in the folder ``page`` of the repository."""
@@ -50,23 +50,10 @@ _UNVERIFIED = "not verified"
 class CubeFacts:
     """Facts about one version of a cube; those that are costly to compute are kept."""
 
-    def __init__(
-        self,
-        name: str,
-        kind: str,
-        url: str | None,
-        content: Content,
-        open_repository: Callable[[], Repository] | None = None,
-        /,
-        *,
-        max_boxes: int = 4096,
-        verified: VerifiedFile | None = None,
-    ) -> None:
-        self._about = {"name": name, "kind": kind, "url": None if url is None else shown_url(url)}
+    def __init__(self, cube: Cube, content: Content, /, *, max_boxes: int = 4096) -> None:
+        self._cube = cube
         self._content = content
-        self._open_repository = open_repository
         self._max_boxes = max_boxes
-        self._verified = verified
 
     @cached_property
     def _arrays(self) -> dict[str, ManifestArray]:
@@ -110,10 +97,11 @@ class CubeFacts:
             for x in group.refusals
             if x.kind != "refused"
         ]
+        about = self._cube.about
         return {
-            **self._about,
+            **{name: about[name] for name in ("name", "kind", "url")},
             # a tag of a vstack begins with the number of the snapshot
-            "version": content.tag.partition("-")[0] if self._about["kind"] == "vstack" else content.tag,
+            "version": content.tag.partition("-")[0] if self._cube.kind == "vstack" else content.tag,
             "is_fixed": content.is_fixed,
             "attributes": _attributes(content.group.attributes),
             "groups": [path for path, _ in content.group.walk() if path][:_MAX_LINES],
@@ -178,7 +166,7 @@ class CubeFacts:
     def _read_verified(self) -> tuple[Verified | None, str | None]:
         """Return what was verified, or ``None`` and, if there is a file, why it does not say it."""
         try:
-            return None if self._verified is None else self._verified.read(), None
+            return None if self._cube.verified is None else self._cube.verified.read(), None
         except VirtualStackError as error:
             return None, hide_secrets(printable(str(error)))
 
@@ -203,9 +191,9 @@ class CubeFacts:
 
     def snapshots(self) -> dict[str, Any]:
         """Return the newest snapshots of a vstack, newest first; an empty list for other cubes."""
-        if self._open_repository is None:
+        if self._cube.open_repository is None:
             return {**_page(iter(()), 0, 0), "has_snapshots": False}
-        entries = self._open_repository().log(_MAX_SNAPSHOTS)
+        entries = self._cube.open_repository().log(_MAX_SNAPSHOTS)
         items = (
             {
                 "number": x.number,
@@ -220,10 +208,10 @@ class CubeFacts:
 
     def diff(self, before: int, after: int, /) -> dict[str, Any] | None:
         """Return the differences between two snapshots of a vstack as lines of text."""
-        if self._open_repository is None:
+        if self._cube.open_repository is None:
             return None
         try:
-            found = self._open_repository().diff(before, after)
+            found = self._cube.open_repository().diff(before, after)
         except SourceNotFoundError:
             return None
         lines = hide_secrets(repr(found)).splitlines()[1:]
@@ -238,15 +226,6 @@ class CubeFacts:
 def dump_facts(facts: object, /) -> bytes:
     """Return facts as JSON that browsers parse."""
     return json.dumps(facts, separators=(",", ":"), allow_nan=False).encode()
-
-
-def shown_url(url: str, /) -> str:
-    """Return a URL without what may be a secret: a login, and the values of a query.
-
-    >>> shown_url("https://user:word@host/day.nc?signature=1f2e")
-    'https://host/day.nc?...'
-    """
-    return printable(hide_secrets(url))
 
 
 def _page(items: Iterator[dict[str, Any]], offset: int, total: int) -> dict[str, Any]:

@@ -27,6 +27,7 @@ __all__ = [
     "make_hash",
     "raw_headers",
     "read_range",
+    "shown_url",
 ]
 
 _RANGE = re.compile(r"bytes=(\d{0,18})-(\d{0,18})")
@@ -145,6 +146,15 @@ def error_body(error: Exception, /, *, timeout: float, **more: Any) -> bytes:
     body = {"error": type(error).__name__, "message": message, **fields, **more}
     shown = {key: hide_secrets(x) if isinstance(x, str) else x for key, x in body.items() if x is not None}
     return json.dumps(shown).encode()
+
+
+def shown_url(url: str, /) -> str:
+    """Return a URL without what may be a secret: a login, and the values of a query.
+
+    >>> shown_url("https://user:word@host/day.nc?signature=1f2e")
+    'https://host/day.nc?...'
+    """
+    return printable(hide_secrets(url))
 
 
 def hide_secrets(text: str, /) -> str:

@@ -8,6 +8,7 @@ import logging
 import os
 import time
 from collections.abc import Callable, MutableMapping, Sequence
+from operator import attrgetter
 from pathlib import Path
 from typing import Any, Literal
 
@@ -29,6 +30,18 @@ FOLDER_VARIABLE = "PROMETHEUS_MULTIPROC_DIR"
 _LOG = logging.getLogger("virtualstack.serve")
 
 
+_GAUGES: tuple[tuple[str, str, Literal["sum", "livesum"], Callable[[Reads], int]], ...] = (
+    ("chunks_read_total", "Chunks that were read from sources", "sum", attrgetter("n_reads")),
+    ("chunks_shared_total", "Chunks that were in the cache or being read", "sum", attrgetter("n_hits")),
+    ("cache_bytes", "Bytes of chunks in the cache", "livesum", attrgetter("cached")),
+    (
+        "memory_bytes",
+        "Bytes of chunks that are read or sent now, without the cache",
+        "livesum",
+        attrgetter("memory.used"),
+    ),
+)
+
 _SECONDS_OF_REQUESTS = 0.5
 """Requests of so many seconds are counted together, which takes less time than one by one."""
 
@@ -48,36 +61,12 @@ class Metrics:
         self._seconds = Histogram(
             "virtualstack_request_seconds", "Time to the end of the answer in s", ("cube",), registry=self._registry
         )
-        self._gauges: list[tuple[Gauge, Callable[[], int]]] = []
+        self._reads = reads
+        self._gauges: list[tuple[Gauge, Callable[[Reads], int]]] = []
         self._pending: list[tuple[str, int, int, float]] = []
-        gauges: tuple[tuple[str, str, Literal["sum", "livesum"], Callable[[], int]], ...] = (
-            (
-                "virtualstack_chunks_read_total",
-                "Chunks that were read from sources",
-                "sum",
-                lambda: sum(x.n_reads for x in reads),
-            ),
-            (
-                "virtualstack_chunks_shared_total",
-                "Chunks that were in the cache or being read",
-                "sum",
-                lambda: sum(x.n_hits for x in reads),
-            ),
-            (
-                "virtualstack_cache_bytes",
-                "Bytes of chunks in the cache",
-                "livesum",
-                lambda: sum(x.cached for x in reads),
-            ),
-            (
-                "virtualstack_memory_bytes",
-                "Bytes of chunks that are read or sent now, without the cache",
-                "livesum",
-                lambda: sum(x.memory.used for x in reads),
-            ),
-        )
-        for name, what, mode, value in gauges:
-            self._gauges.append((Gauge(name, what, registry=self._registry, multiprocess_mode=mode), value))
+        for name, what, mode, value in _GAUGES:
+            gauge = Gauge(f"virtualstack_{name}", what, registry=self._registry, multiprocess_mode=mode)
+            self._gauges.append((gauge, value))
 
     def _count_later(self, cube: str, status: int, sent: int, seconds: float) -> None:
         if not self._pending:
@@ -95,7 +84,7 @@ class Metrics:
             found[1].inc(sent)
             found[2].observe(seconds)
         for gauge, value in self._gauges:
-            gauge.set(value())
+            gauge.set(sum(map(value, self._reads)))
 
     async def show(self, _: Request) -> Response:
         """Answer with the counters as Prometheus reads them."""

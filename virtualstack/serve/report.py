@@ -20,7 +20,7 @@ from virtualstack.location import absolute_url
 from virtualstack.printable import printable
 from virtualstack.serve.content import Content, make_clients
 from virtualstack.serve.cubes import Cube, CubeLike, make_cube, name_from_url
-from virtualstack.serve.facts import ASSETS, CubeFacts, dump_facts, shown_url
+from virtualstack.serve.facts import ASSETS, CubeFacts, dump_facts
 from virtualstack.serve.verified import VerifiedFile
 from virtualstack.storage import Allow, StorageLike
 from virtualstack.storage.atomic import write_file
@@ -100,21 +100,11 @@ def _name(cube: CubeLike) -> str:
 def _facts(cube: Cube, at: str | None) -> bytes:
     """Return what the page needs to know, as JSON."""
     content = cube.open(at)
-    facts = CubeFacts(
-        cube.name,
-        cube.kind,
-        cube.url,
-        content,
-        cube.open_repository,
-        max_boxes=_MAX_BOXES,
-        verified=cube.verified,
-    )
-    url = None if cube.url is None else shown_url(cube.url)
-    has_snapshots = cube.open_repository is not None
+    facts = CubeFacts(cube, content, max_boxes=_MAX_BOXES)
     embedded = {
-        "cubes": [{"name": cube.name, "kind": cube.kind, "url": url, "has_snapshots": has_snapshots}],
+        "cubes": [cube.about],
         "made": datetime.now(UTC).strftime("%Y-%m-%d %H:%M UTC"),
-        "answers": _answers(facts, content, has_snapshots=has_snapshots),
+        "answers": _answers(facts, content, has_snapshots=cube.open_repository is not None),
     }
     return dump_facts(embedded)
 

@@ -19,6 +19,7 @@ from virtualstack.serve.answers import (
     CHUNK_BYTES,
     ChunkAnswer,
     document,
+    failed,
     listing,
     may_be_gdal,
     problem,
@@ -27,7 +28,7 @@ from virtualstack.serve.answers import (
 )
 from virtualstack.serve.content import Content, public_url, stored_version
 from virtualstack.serve.cubes import Cube
-from virtualstack.serve.http import RangeError, error_body, find_status, is_same, make_hash, raw_headers, read_range
+from virtualstack.serve.http import RangeError, is_same, make_hash, raw_headers, read_range
 from virtualstack.serve.reads import ClientGoneError, IsWanted, Lease, QueueFullError, Reads, read_if_wanted
 from virtualstack.storage import Bytes
 from virtualstack.zarr.present import Chunk, ZarrArray, ZarrFormat
@@ -102,8 +103,7 @@ class CubeServer:
                 cube, content, key, zarr_format, Request(scope, receive)
             )
         except (VirtualStackError, TimeoutError) as error:
-            body = error_body(error, timeout=self._timeout, cube=name, key=key)
-            return Response(body, find_status(error, key), {"Cache-Control": "no-store"}, "application/json")
+            return failed(error, timeout=self._timeout, cube=name, key=key)
         except QueueFullError:
             message = f"too many chunks of '{name}' are waiting for their sources; try again later"
             return problem(503, message, {"Retry-After": "5"})

@@ -55,19 +55,16 @@ def run(
     refused: dict[str, VirtualStackError] = {}
     for name, cube in options["cubes"].items():
         try:
-            opened |= app({name: cube}, **_others({**options, "verified": {}})).state.cubes
-            opened[name].open_now()
+            made: Cube = _app({**options, "cubes": {name: cube}, "verified": {}}).state.cubes[name]
+            made.open_now()
+            opened[name] = made
         except VirtualStackError as error:
             refused[name] = error
-            opened.pop(name, None)
     if not opened:
         raise next(iter(refused.values()))
     served = {each: {x: y for x, y in options.get(each, {}).items() if x not in refused} for each in _BY_NAME}
     options = {**options, **served}
-    application = _app(options)
-    for name, made in application.state.cubes.items():
-        opened[name].verified = made.verified
-    application.state.cubes.update(opened)
+    application = _app({**options, "cubes": opened})
     announce(refused)
     if workers == 1:
         uvicorn.run(application, **settings)
@@ -108,12 +105,8 @@ def make() -> Starlette:
     return application
 
 
-def _others(options: Mapping[str, Any]) -> dict[str, Any]:
-    return {name: value for name, value in options.items() if name != "cubes"}
-
-
 def _app(options: Mapping[str, Any]) -> Starlette:
-    application = app(options["cubes"], **_others(options))
+    application = app(options["cubes"], **{name: value for name, value in options.items() if name != "cubes"})
     application.state.metrics.write = _Lines().write
     return application
 
