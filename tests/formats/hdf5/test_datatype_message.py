@@ -117,9 +117,7 @@ def test_a_datatype_is_what_the_library_says(name):
     """All classes, in the version of the message that the library encodes, with bytes behind it or not."""
     tid = (NUMBERS | MADE)[name]
     for behind in (b"", bytes(5)):
-        found, length = parse_datatype(message(tid) + behind)
-        same(found, tid)
-        assert length == len(message(tid))
+        same(parse_datatype(message(tid) + behind), tid)
 
 
 @pytest.mark.parametrize("libver", ["earliest", "v108", "v110", "v112", "v114", "latest"])
@@ -136,7 +134,7 @@ def test_every_version_of_the_message_is_read(libver, tmp_path):
         for i in range(len(usable)):
             tid = file[str(i)].id
             body = message(tid)
-            same(parse_datatype(body)[0], tid)
+            same(parse_datatype(body), tid)
             versions.add(body[0] >> 4)
     assert max(versions) == {"earliest": 2, "v108": 3, "v110": 3, "latest": max(4, *versions)}.get(libver, 4)
 
@@ -146,8 +144,7 @@ def test_members_with_a_shape_are_arrays():
     member = b"ab".ljust(8, b"\0") + (4).to_bytes(4, "little") + bytes([2]) + bytes(11)
     member += b"".join(n.to_bytes(4, "little") for n in (2, 3, 0, 0)) + message(h5t.STD_I16LE)
     body = bytes([0x16, 1, 0, 0]) + (16).to_bytes(4, "little") + member
-    found, length = parse_datatype(body)
-    assert length == len(body)
+    found = parse_datatype(body)
     (only,) = found.members
     assert (only.name, only.offset, only.datatype.dims, only.datatype.size) == ("ab", 4, (2, 3), 12)
     same(found, h5t.decode(b"\x03\x00" + body))
@@ -156,7 +153,7 @@ def test_members_with_a_shape_are_arrays():
 def test_references_of_hdf5_1_12_are_told_apart():
     """Their values need more than an address, so they are not taken for the older ones."""
     for variant, name in ((2, "object2"), (3, "region2"), (4, "attribute")):
-        found, _ = parse_datatype(bytes([0x47, 0x10 | variant, 0, 0, 18, 0, 0, 0]))
+        found = parse_datatype(bytes([0x47, 0x10 | variant, 0, 0, 18, 0, 0, 0]))
         assert (found.kind, found.variant, found.size) == ("reference", name, 18)
         with pytest.raises(StructureError, match=f"references of type {variant}"):
             parse_datatype(bytes([0x37, 0x10 | variant, 0, 0, 18, 0, 0, 0]))
@@ -172,8 +169,8 @@ def changed(tid, *changes) -> bytes:
 @pytest.mark.parametrize(
     ("body", "reason"),
     [
-        (b"", "ends after 0 bytes"),
-        (message(h5t.STD_I32LE)[:-1], "ends after 11 bytes"),
+        (b"", "ends before its fields do"),
+        (message(h5t.STD_I32LE)[:-1], "ends before its fields do"),
         (changed(h5t.STD_I32LE, (0, 0x00)), "version 0 and class 0"),
         (changed(h5t.STD_I32LE, (0, 0x60)), "version 6 and class 0"),
         (changed(h5t.STD_I32LE, (0, 0x1C)), "version 1 and class 12"),
@@ -184,7 +181,7 @@ def changed(tid, *changes) -> bytes:
         (changed(h5t.STD_I32LE, (8, 1)), "32 bits from bit 1 are none of 4 bytes"),
         (changed(h5t.STD_I32LE, (10, 0)), "0 bits from bit 0"),
         (changed(h5t.IEEE_F32LE, (1, 0x30)), "normalisation 3 and byte order 0"),
-        (changed(h5t.IEEE_F32LE, (1, 0x60)), "floats have reserved bits set: 0x1f60"),
+        (changed(h5t.IEEE_F32LE, (1, 0x60)), "byte order 2 of floats"),
         (changed(h5t.IEEE_F32LE, (0, 0x31), (1, 0x60)), "normalisation 2 and byte order 2"),
         (changed(h5t.IEEE_F32LE, (2, 32)), "do not fit 32 bits from bit 0"),
         (changed(h5t.IEEE_F32LE, (2, 30)), "do not fit 32 bits from bit 0"),
@@ -193,8 +190,8 @@ def changed(tid, *changes) -> bytes:
         (changed(h5t.UNIX_D32LE, (1, 2)), "times have reserved bits"),
         (changed(h5t.C_S1, (1, 3)), "padding 3 and character set 0 of strings"),
         (changed(h5t.C_S1, (1, 0x20)), "padding 0 and character set 2 of strings"),
-        (changed(opaque(3, b"abc"), (1, 16)), "a tag of 16 bytes of opaque elements goes past the end"),
-        (changed(opaque(3, b"abc"), (1, 4)), "a tag of 4 bytes of opaque elements goes past the end .*, or of its 8"),
+        (changed(opaque(3, b"abc"), (1, 16)), "ends before its fields do"),
+        (changed(opaque(3, b"abc"), (1, 4)), "a tag of 4 bytes of opaque elements is not padded"),
         (changed(INNER, (8, 0)), "a name in a datatype message is empty"),
         (changed(INNER, (1, 0)), "a compound has no members"),
         (changed(INNER, (1, 3)), "in the middle of it|has no end"),
@@ -206,7 +203,7 @@ def changed(tid, *changes) -> bytes:
         (changed(MADE["ragged"], (4, 17)), "elements of variable length are 17 bytes"),
         (changed(h5t.STD_REF_OBJ, (1, 0x10)), "references of type 0 in encoding 1"),
         (changed(MADE["enum"], (4, 4)), "an enumeration of 4 bytes has integer values of 2"),
-        (message(MADE["enum"])[:-1], "values of an enumeration go past the end"),
+        (message(MADE["enum"])[:-1], "ends before its fields do"),
         (changed(MADE["ragged"], (1, 2)), "variable length have the unknown form 0x2"),
         (changed(MADE["ragged"], (2, 1)), "variable length have the unknown form 0x100"),
         (changed(MADE["array"], (4, 4)), r"an array type of 4 bytes has \(3,\) elements of 1"),
@@ -226,7 +223,7 @@ def test_what_contradicts_the_format_is_an_error(body, reason):
 def test_the_byte_order_of_vax_is_read_since_version_3():
     """The HDF5 library says so too, and nothing of ours reads them."""
     body = changed(h5t.IEEE_F32LE, (0, 0x31), (1, 0x61))
-    assert parse_datatype(body)[0].order == "vax"
+    assert parse_datatype(body).order == "vax"
     assert h5t.decode(b"\x03\x00" + body).get_order() == h5t.ORDER_VAX
 
 
@@ -272,12 +269,12 @@ def test_nesting_is_bounded():
 def test_large_messages_are_not_kept():
     """A file may have as many as it likes; only small ones are cached."""
     tid = enumeration(h5t.STD_U16LE, **{f"name number {i}": i for i in range(1000)})
-    assert parse_datatype(message(tid))[0] is not parse_datatype(message(tid))[0]
-    assert parse_datatype(message(h5t.STD_I8LE))[0] is parse_datatype(message(h5t.STD_I8LE))[0]
+    assert parse_datatype(message(tid)) is not parse_datatype(message(tid))
+    assert parse_datatype(message(h5t.STD_I8LE)) is parse_datatype(message(h5t.STD_I8LE))
 
 
 def test_damaged_messages_end_in_a_datatype_or_an_error():
-    """Every byte of every message flipped in some bits: never another exception, and never outside of the bytes."""
+    """Every byte of every message flipped in some bits: never another exception,"""
     rng = random.Random(7)
     n_errors = 0
     for tid in (NUMBERS | MADE).values():
@@ -287,9 +284,7 @@ def test_damaged_messages_end_in_a_datatype_or_an_error():
         for at in range(len(body)):
             damaged = changed(tid, (at, body[at] ^ 1 << rng.randrange(8)))
             try:
-                _, length = parse_datatype(damaged)
+                parse_datatype(damaged)
             except StructureError:
                 n_errors += 1
-            else:
-                assert 0 < length <= len(damaged)
     assert n_errors > 500

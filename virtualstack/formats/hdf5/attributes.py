@@ -6,28 +6,23 @@ import copy
 import functools
 import math
 from collections.abc import Callable, Sequence
-from typing import Any, Protocol
+from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
 from virtualstack.child.errors import LibraryError
 from virtualstack.codecs.pipeline import decode
-from virtualstack.formats.hdf5.child.records import Scale
 from virtualstack.formats.hdf5.datatypes import element_type, packed
-from virtualstack.formats.hdf5.structures.attribute_messages import AttributeMessage, Pointer, pointers
+from virtualstack.formats.hdf5.structures.attribute_messages import AttributeMessage
 from virtualstack.formats.hdf5.structures.requests import StructureError
-from virtualstack.formats.hdf5.structures.superblock import Superblock
-from virtualstack.formats.hdf5.tree import Attributes, decode_text
-from virtualstack.formats.hdf5.walk import Heaps
+from virtualstack.formats.hdf5.tree import Attributes, Scale, decode_text
 from virtualstack.manifests import Refusal
 
 __all__ = [
     "HIDDEN",
-    "AttributeReader",
-    "NoCounterpartError",
-    "collect_attributes",
-    "decode_texts",
+    "StoredAttributes",
     "one_or_many",
 ]
 
@@ -62,121 +57,77 @@ class NoCounterpartError(Exception):
     """xarray has no counterpart of the values of an attribute; the message describes the values."""
 
 
-class _Named(Protocol):
-    """An attribute of one of the views of a file."""
+@dataclass(frozen=True, slots=True)
+class StoredAttributes:
+    """The attributes of an object as stored.
 
-    @property
-    def name(self) -> bytes:
-        """Name as the file stores it."""
+    Parameters
+    ----------
+    messages
+        Attributes in netCDF-C's order.
+    elements
+        Function that returns what the elements of an attribute of variable length point to.
+    ask_library
+        Function that returns the value of an attribute by name, for elements that only the HDF5 library decodes.
+    """
 
+    messages: Sequence[AttributeMessage]
+    elements: Callable[[AttributeMessage], Sequence[bytes]]
+    ask_library: Callable[[bytes], Any]
 
-def collect_attributes[A: _Named](
-    stored: Sequence[A],
-    path: str,
-    references: Callable[[A], NDArray[np.uint64] | None],
-    value: Callable[[A], Any],
-    /,
-    *,
-    is_of_characters: bool = False,
-) -> Attributes:
-    """Return the attributes of an object, with notes on those that have no value in xarray."""
-    values: dict[str, Any] = {}
-    notes: list[Refusal] = []
-    addresses: dict[str, NDArray[np.uint64]] = {}
-    damaged: dict[str, str] = {}
-    for attribute in stored:
-        name = decode_text(attribute.name)
-        if name in HIDDEN:
-            continue
-        found = references(attribute)
-        if found is not None:
-            addresses[name] = found
-            continue
-        try:
-            values[name] = value(attribute)
-        except NoCounterpartError as error:
-            notes.append(Refusal(path=f"{path}@{name}", reason=f"attribute of {error}", kind="noted"))
-        except (StructureError, LibraryError) as error:
-            notes.append(Refusal(path=f"{path}@{name}", reason=f"the attribute cannot be read: {error}", kind="noted"))
-            damaged[name] = str(error)
-    if is_of_characters and isinstance(values.get("_FillValue"), str):
-        values["_FillValue"] = values["_FillValue"].encode()  # as netCDF4 does for the fill value of characters
-    return Attributes(values=values, notes=tuple(notes), references=addresses, damaged=damaged)
-
-
-def _references(attribute: AttributeMessage) -> NDArray[np.uint64] | None:
-    datatype, shape = attribute.datatype, attribute.space.shape
-    if datatype.variant != "object" or datatype.size != _ADDRESS.itemsize or shape is None:
-        return None
-    return np.frombuffer(attribute.data, _ADDRESS, math.prod(shape))
-
-
-class AttributeReader:
-    """Reader of the values of attributes from their stored bytes."""
-
-    def __init__(self, superblock: Superblock, heaps: Heaps) -> None:
-        self._superblock = superblock
-        self._heaps = heaps
-
-    def values(
-        self,
-        stored: Sequence[AttributeMessage],
-        path: str,
-        ask_library: Callable[[bytes], Any],
-        *,
-        is_of_characters: bool = False,
-    ) -> Attributes:
-        """Return the attributes of an object.
+    def values(self, path: str, /, *, is_of_characters: bool = False) -> Attributes:
+        """Return the values, with notes on attributes that have no value in xarray.
 
         A text is a `str`, and several texts are a list. One number is a numpy scalar, and several numbers are an array.
         """
-
-        def value(attribute: AttributeMessage) -> Any:
-            found = self._value(attribute)
-            return ask_library(attribute.name) if found is None else found
-
-        return collect_attributes(stored, path, _references, value, is_of_characters=is_of_characters)
+        values: dict[str, Any] = {}
+        notes: list[Refusal] = []
+        addresses: dict[str, NDArray[np.uint64]] = {}
+        damaged: dict[str, str] = {}
+        for attribute in self.messages:
+            name, datatype = decode_text(attribute.name), attribute.datatype
+            if name in HIDDEN:
+                continue
+            try:
+                if attribute.fault:
+                    raise StructureError(attribute.fault)
+                if datatype.variant == "object" and datatype.size == _ADDRESS.itemsize and attribute.shape is not None:
+                    addresses[name] = np.frombuffer(attribute.data, _ADDRESS)
+                else:
+                    values[name] = self._value(attribute)
+            except NoCounterpartError as error:
+                notes.append(Refusal(path=f"{path}@{name}", reason=f"attribute of {error}", kind="noted"))
+            except (StructureError, LibraryError) as error:
+                reason = f"the attribute cannot be read: {error}"
+                notes.append(Refusal(path=f"{path}@{name}", reason=reason, kind="noted"))
+                damaged[name] = str(error)
+        if is_of_characters and isinstance(values.get("_FillValue"), str):
+            values["_FillValue"] = values["_FillValue"].encode()  # as netCDF4 does for the fill value of characters
+        return Attributes(values=values, notes=tuple(notes), references=addresses, damaged=damaged)
 
     def _value(self, attribute: AttributeMessage) -> Any:
-        """Return the value of an attribute; ``None`` if only the HDF5 library can decode it."""
         if attribute.datatype.variant == "string":
-            count = math.prod(attribute.space.shape or ())
-            if attribute.space.shape is None or not count:
-                return [] if attribute.space.shape else ""
-            found = pointers(attribute.data, count, self._superblock)
-            texts = [self.bytes_at(pointer).split(b"\0")[0] for pointer in found]
-            return decode_texts(texts, attribute.space.shape)
+            shape = attribute.shape
+            if not math.prod(shape or ()) or shape is None:
+                return [] if shape else ""
+            return decode_texts([text.split(b"\0")[0] for text in self.elements(attribute)], shape)
         value = _value_in_place(attribute)
+        if value is None:
+            return self.ask_library(attribute.name)
         return copy.deepcopy(value) if isinstance(value, np.ndarray | list) else value
 
-    def bytes_at(self, pointer: Pointer, width: int = 1) -> bytes:
-        """Return the bytes of an element of variable length; its own elements have ``width`` bytes each."""
-        if pointer.heap is None:
-            return b""
-        heap = self._heaps[pointer.heap]
-        if isinstance(heap, StructureError):
-            raise heap
-        raw = heap.get(pointer.number)
-        if raw is None or len(raw) != pointer.length * width:  # the HDF5 library (2.0) checks this too
-            raise StructureError("an element of variable length is not in its heap, or has another length there")
-        return raw
-
-    def scale(self, stored: Sequence[AttributeMessage], rank: int, /) -> Scale | None:
-        """Return the dimension scale that attributes describe; ``None`` if only the library can decode them."""
-        by_name = {attribute.name: attribute for attribute in stored if attribute.name in _SCALE_ATTRIBUTES}
+    def scale(self, rank: int, /) -> Scale:
+        """Return the dimension scale that the attributes of a dataset of ``rank`` axes describe."""
+        by_name = {attribute.name: attribute for attribute in self.messages if attribute.name in _SCALE_ATTRIBUTES}
         if not by_name:
             return _NO_SCALE
-        kind, name = by_name.get(b"CLASS"), by_name.get(b"NAME")
-        number = _integers(by_name.get(b"_Netcdf4Dimid"))
-        coordinates = _integers(by_name.get(b"_Netcdf4Coordinates"))
-        if number is None or coordinates is None:
-            return None
+        kind, number = by_name.get(b"CLASS"), _integers(by_name.get(b"_Netcdf4Dimid"))
         attached, fault = self._attached(by_name.get(b"DIMENSION_LIST"), rank)
         return Scale(
             is_scale=_one_text(kind) == _SCALE and kind is not None and kind.datatype.padding == "nullterm",
-            name=_one_text(name).split(b"\0")[0],
+            name=_one_text(by_name.get(b"NAME")).split(b"\0")[0],
             number=number[0] if number and number[0] >= 0 else None,
-            coordinates=coordinates,
+            coordinates=_integers(by_name.get(b"_Netcdf4Coordinates")),
             attached=attached,
             fault=fault,
         )
@@ -187,27 +138,22 @@ class AttributeReader:
         """Return the addresses of the scales attached to each axis, and a description of any damage."""
         if attribute is None:
             return None, ""
-        base, width = attribute.datatype.base, self._superblock.widths.address
-        if attribute.space.shape != (rank,) or base is None or base.variant != "object" or base.size != width:
-            return ((),) * rank, "the list of its dimension scales is of an unknown form"
-        axes, fault = [], ""
+        base, nothing = attribute.datatype.base, ((),) * rank
         try:
-            found = pointers(attribute.data, rank, self._superblock)
-        except StructureError as error:
-            return ((),) * rank, f"the list of its dimension scales is damaged: {error}"
-        for pointer in found:
-            try:
-                raw = self.bytes_at(pointer, width)
-            except StructureError as error:  # the HDF5 library may hang there
-                raw, fault = b"", f"the list of its dimension scales is damaged: {error}"
-            axes.append(tuple(int.from_bytes(raw[at : at + width], "little") for at in range(0, len(raw), width)))
-        return tuple(() for _ in axes) if fault else tuple(axes), fault
+            if attribute.fault:
+                raise StructureError(attribute.fault)
+            if attribute.shape != (rank,) or base is None or base.variant != "object":
+                return nothing, "the list of its dimension scales is of an unknown form"
+            lists = self.elements(attribute)
+        except StructureError as error:  # the HDF5 library may hang there
+            return nothing, f"the list of its dimension scales is damaged: {error}"
+        return tuple(tuple(np.frombuffer(raw, _ADDRESS).tolist()) for raw in lists), ""
 
 
 @functools.lru_cache(maxsize=4096)
 def _value_in_place(attribute: AttributeMessage) -> Any:
     """Return the value of an attribute of fixed size; ``None`` if only the HDF5 library can decode it."""
-    datatype, shape = attribute.datatype, attribute.space.shape
+    datatype, shape = attribute.datatype, attribute.shape
     if datatype.kind == "string":
         return "" if shape is None else _text_in_place(attribute, shape)
     found = element_type(datatype)
@@ -235,20 +181,20 @@ _NO_SCALE = Scale()
 
 def _one_text(attribute: AttributeMessage | None) -> bytes:
     """Return the single text of fixed length in an attribute; empty bytes if the attribute has other values."""
-    if attribute is None or attribute.datatype.kind != "string" or attribute.space.shape is None:
+    if attribute is None or attribute.datatype.kind != "string" or attribute.shape is None:
         return b""
-    return attribute.data[: attribute.datatype.size] if math.prod(attribute.space.shape) == 1 else b""
+    return attribute.data[: attribute.datatype.size] if math.prod(attribute.shape) == 1 else b""
 
 
 @functools.lru_cache(maxsize=4096)
-def _integers(attribute: AttributeMessage | None) -> tuple[int, ...] | None:
-    """Return whole numbers; no numbers for other values, and ``None`` if only the library can decode them."""
-    if attribute is None or attribute.datatype.kind != "integer" or attribute.space.shape is None:
-        return ()
-    if math.prod(attribute.space.shape) > _MAX_RANK:
+def _integers(attribute: AttributeMessage | None) -> tuple[int, ...]:
+    """Return whole numbers; no numbers for other values."""
+    if attribute is None or attribute.datatype.kind != "integer" or attribute.shape is None:
         return ()
     stored = element_type(attribute.datatype).stored
-    return None if stored is None else tuple(np.frombuffer(attribute.data, stored).tolist())
+    if stored is None or math.prod(attribute.shape) > _MAX_RANK:
+        return ()
+    return tuple(np.frombuffer(attribute.data, stored).tolist())
 
 
 def decode_texts(raw: Sequence[bytes], shape: tuple[int, ...], /) -> Any:

@@ -113,7 +113,7 @@ def plain(dtype: np.dtype[Any], /) -> np.dtype[Any]:
 def parse_library_datatype(encoded: bytes, /) -> Datatype:
     """Return a datatype that the HDF5 library has encoded."""
     # H5Tencode: type of the message, version of the encoding, and the message
-    return parse_datatype(encoded[2:])[0]
+    return parse_datatype(encoded[2:])
 
 
 def element_type(datatype: Datatype | bytes, /) -> ElementType:

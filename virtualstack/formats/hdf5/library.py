@@ -13,18 +13,8 @@ from numpy.typing import NDArray
 
 from virtualstack.child.errors import LibraryError
 from virtualstack.child.pool import InChild
-from virtualstack.formats.hdf5.attributes import (
-    NoCounterpartError,
-    collect_attributes,
-    decode_texts,
-    one_or_many,
-)
-from virtualstack.formats.hdf5.child.records import (
-    FoundAttribute,
-    FoundDataset,
-    FoundLink,
-    Scale,
-)
+from virtualstack.formats.hdf5.attributes import StoredAttributes, one_or_many
+from virtualstack.formats.hdf5.child.records import FoundAttribute, FoundDataset, FoundLink
 from virtualstack.formats.hdf5.datatypes import (
     ElementType,
     element_type,
@@ -34,7 +24,9 @@ from virtualstack.formats.hdf5.datatypes import (
 )
 from virtualstack.formats.hdf5.fetch import MetadataSource
 from virtualstack.formats.hdf5.filters import make_filter
+from virtualstack.formats.hdf5.structures.attribute_messages import AttributeMessage
 from virtualstack.formats.hdf5.structures.chunk_table import ChunkTable
+from virtualstack.formats.hdf5.structures.datatype_message import Datatype
 from virtualstack.formats.hdf5.structures.heaps import read_global_heap
 from virtualstack.formats.hdf5.structures.layout_message import (
     Layout,
@@ -140,12 +132,8 @@ class Library:
 
     def variable(self, dataset: LinkTarget, name: str, raw_path: bytes, path: str, /) -> HDF5Variable:
         """Describe a dataset."""
-        return self.variable_at(dataset.address, name, raw_path, path)
-
-    def variable_at(self, address: int, name: str, raw_path: bytes, path: str, /) -> HDF5Variable:
-        """Describe a dataset by its path."""
         try:
-            return self._variable(self._ask("dataset", raw_path), address, name, raw_path, path)
+            return self._variable(self._ask("dataset", raw_path), dataset.address, name, raw_path, path)
         except LibraryError as error:
             raise LostObjectError(str(error)) from error
 
@@ -158,7 +146,7 @@ class Library:
 
     def _variable(self, found: FoundDataset, address: int, name: str, raw_path: bytes, path: str) -> HDF5Variable:
         element, space = element_type(found.datatype), found.shape
-        layout = self._layout(address)
+        layout, stored = self._layout(address), self._stored(found.attributes, raw_path)
         is_of_characters = element.stored is not None and element.stored.kind == "S"
         return HDF5Variable(
             name=name,
@@ -168,14 +156,13 @@ class Library:
             element=element,
             is_read_by_netcdf=found.is_committed or _is_read_by_netcdf(found.datatype),
             space=space,
-            shape=None if space is None else (*space, *element.subshape),
-            maxshape=() if space is None else (*found.maxshape, *element.subshape),
+            limits=found.maxshape,
             layout=layout,
             filters=tuple(make_filter(number, given, values) for number, given, values in found.filters),
             fill=self._fill(found, raw_path, element),
             external=found.external,
-            attributes=_attributes(found.attributes, path, is_of_characters=is_of_characters),
-            scale=found.scale,
+            attributes=stored.values(path, is_of_characters=is_of_characters),
+            scale=stored.scale(len(space or ())),
             list_chunks=lambda: self._chunks(found, layout),
             list_mappings=lambda: self._mappings(layout) if isinstance(layout, VirtualLayout) else (),
         )
@@ -223,26 +210,27 @@ class Library:
 
     def attributes(self, group: LinkTarget, raw_path: bytes, path: str, /) -> Attributes:
         """Return the attributes of a group."""
-        return self.attributes_at(raw_path, path)
+        return self.stored_attributes(raw_path).values(path)
 
-    def attributes_at(self, raw_path: bytes, path: str, /) -> Attributes:
+    def stored_attributes(self, raw_path: bytes, /) -> StoredAttributes:
         """Return the attributes of an object by its path."""
         try:
-            return _attributes(self._ask("attributes", raw_path), path)
+            return self._stored(self._ask("attributes", raw_path), raw_path)
         except LibraryError as error:
             raise LostObjectError(f"its attributes cannot be read: {error}") from error
 
-    def attribute(self, raw_path: bytes, name: bytes, /) -> Any:
-        """Return the value of one attribute."""
-        return _value(self._ask("attribute", raw_path, name))
+    def _stored(self, found: Sequence[FoundAttribute], raw_path: bytes) -> StoredAttributes:
+        elements = {attribute.name: attribute.elements for attribute in found}
+        return StoredAttributes(
+            [_message(attribute) for attribute in found],
+            lambda attribute: elements[attribute.name],
+            functools.partial(self.attribute, raw_path),
+        )
 
-    def scale(self, raw_path: bytes, /) -> Scale:
-        """Return the dimension scale that the attributes of a dataset describe; an empty one if it cannot be read."""
-        try:
-            scale: Scale = self._ask("scale", raw_path)
-            return scale
-        except LibraryError:
-            return Scale()
+    def attribute(self, raw_path: bytes, name: bytes, /) -> Any:
+        """Return the value of an attribute of numbers that only the library converts."""
+        values: NDArray[Any] = self._ask("numbers", raw_path, name)
+        return one_or_many(values, packed(values.dtype))
 
     # -- values -------------------------------------------------------------------------------------------------
 
@@ -311,37 +299,10 @@ def _is_read_by_netcdf(datatype: bytes) -> bool:
     return False
 
 
-def _attributes(found: Sequence[FoundAttribute], path: str, *, is_of_characters: bool = False) -> Attributes:
-    def references(attribute: FoundAttribute) -> Any:
-        return attribute.value if attribute.kind == "references" else None
-
-    return collect_attributes(found, path, references, _value, is_of_characters=is_of_characters)
-
-
-def _value(attribute: FoundAttribute) -> Any:
-    if attribute.kind == "text":
-        return _text(attribute)
-    if attribute.datatype:
-        found = element_type(attribute.datatype)
-        if attribute.kind == "unread" and not attribute.error:
-            raise NoCounterpartError(found.reason or _NO_COUNTERPARTS.get(attribute.datatype[2] & 15, "such elements"))
-        if found.kind == "refused" or (found.kind in ("text", "paths") and not attribute.error):
-            raise NoCounterpartError(found.reason)
-    if attribute.error:
-        raise LibraryError(attribute.error)
-    dtype = packed(attribute.value.dtype)
-    return attribute.value.astype(dtype) if attribute.shape is None else one_or_many(attribute.value, dtype)
-
-
-_NO_COUNTERPARTS = {5: "opaque bytes", 6: "compounds"}
-"""Names of elements by the class of their datatype (HDF5 spec IV.A.2.d)."""
-
-
-def _text(attribute: FoundAttribute) -> Any:
-    if not attribute.value:
-        return [] if attribute.shape else ""
-    if not attribute.is_fixed:
-        return decode_texts(attribute.value, attribute.shape or ())
-    if not attribute.shape:  # NC_CHAR: netCDF4 removes all NULs
-        return decode_text(attribute.value[0].replace(b"\0", b""))
-    return decode_texts([cell.split(b"\0")[0] for cell in attribute.value], attribute.shape)
+def _message(found: FoundAttribute) -> AttributeMessage:
+    datatype, fault = Datatype(kind="opaque", size=1), found.error
+    try:
+        datatype = parse_library_datatype(found.datatype) if found.datatype else datatype
+    except StructureError as error:
+        fault = fault or str(error)
+    return AttributeMessage(name=found.name, datatype=datatype, shape=found.shape, data=found.data, fault=fault)

@@ -10,13 +10,12 @@ from dataclasses import replace
 from functools import partial
 from typing import NoReturn
 
-from virtualstack.formats.hdf5.attributes import AttributeReader
-from virtualstack.formats.hdf5.child.records import Scale
+from virtualstack.formats.hdf5.attributes import StoredAttributes
 from virtualstack.formats.hdf5.datatypes import element_type, is_read_by_netcdf
 from virtualstack.formats.hdf5.fetch import MetadataSource
 from virtualstack.formats.hdf5.filters import make_filter
 from virtualstack.formats.hdf5.library import Library
-from virtualstack.formats.hdf5.structures.attribute_messages import pointers
+from virtualstack.formats.hdf5.structures.attribute_messages import AttributeMessage, elements, pointers
 from virtualstack.formats.hdf5.structures.chunk_table import ChunkTable
 from virtualstack.formats.hdf5.structures.heaps import read_global_heap
 from virtualstack.formats.hdf5.structures.layout_message import VirtualLayout
@@ -30,6 +29,7 @@ from virtualstack.formats.hdf5.tree import (
     HDF5Variable,
     LinkTarget,
     LostObjectError,
+    Scale,
     decode_text,
 )
 from virtualstack.formats.hdf5.values import check_size
@@ -88,7 +88,6 @@ class ParsedView:
         self._metadata = metadata
         self._library = library
         self._extent = extent
-        self._attributes = AttributeReader(objects.superblock, objects.heaps)
         self._links: dict[int, dict[bytes, Link]] = {}
 
     @property
@@ -103,22 +102,20 @@ class ParsedView:
 
     def attributes(self, group: LinkTarget, raw_path: bytes, path: str, /) -> Attributes:
         """Return the attributes of a group."""
-        return self._read_attributes(self._objects.by_address[group.address], raw_path, path)
+        return self._stored(self._objects.by_address[group.address], raw_path).values(path)
 
     def variable(self, dataset: LinkTarget, name: str, raw_path: bytes, path: str, /) -> HDF5Variable:
         """Describe a dataset."""
         node = self._objects.by_address[dataset.address]
         header = node.header
         if not isinstance(header, DatasetHeader):
-            return self._library.variable_at(dataset.address, name, raw_path, path)
+            return self._library.variable(dataset, name, raw_path, path)
         element = element_type(header.datatype)
         space = header.space.shape
         list_mappings: Callable[[], Sequence[VirtualMapping]] = tuple
         if isinstance(header.layout, VirtualLayout):
             space, list_mappings = self._virtual(header.layout, header.space, path)
-        scale = None
-        if not isinstance(node.attributes, StructureError):
-            scale = self._attributes.scale(node.attributes, len(space or ()))
+        stored = self._stored(node, raw_path)
         is_of_characters = element.stored is not None and element.stored.kind == "S"
         return HDF5Variable(
             name=name,
@@ -128,14 +125,13 @@ class ParsedView:
             element=element,
             is_read_by_netcdf=header.is_committed or is_read_by_netcdf(header.datatype),
             space=space,
-            shape=None if space is None else space + element.subshape,
-            maxshape=() if space is None else header.space.maxshape + element.subshape,
+            limits=header.space.maxshape,
             layout=header.layout,
             filters=tuple(make_filter(x.id, x.name, x.values) for x in header.filters),
             fill=header.fill,
             external=header.external,
-            attributes=self._read_attributes(node, raw_path, path, is_of_characters=is_of_characters),
-            scale=self._known(scale or self._library.scale(raw_path)),
+            attributes=stored.values(path, is_of_characters=is_of_characters),
+            scale=self._known(stored.scale(len(space or ()))),
             list_chunks=lambda: self._chunks(node, header),
             list_mappings=list_mappings,
             read_texts=self._texts,
@@ -174,22 +170,21 @@ class ParsedView:
             return scale
         return replace(scale, attached=tuple(axis if known >= set(axis) else () for axis in scale.attached))
 
-    def _read_attributes(
-        self, node: FileObject, raw_path: bytes, path: str, *, is_of_characters: bool = False
-    ) -> Attributes:
+    def _stored(self, node: FileObject, raw_path: bytes) -> StoredAttributes:
         if isinstance(node.attributes, StructureError):
-            return self._library.attributes_at(raw_path, path)
-        return self._attributes.values(
-            node.attributes,
-            path,
-            lambda name: self._library.attribute(raw_path, name),
-            is_of_characters=is_of_characters,
-        )
+            return self._library.stored_attributes(raw_path)
+        return StoredAttributes(node.attributes, self._elements, partial(self._library.attribute, raw_path))
+
+    def _elements(self, attribute: AttributeMessage) -> list[bytes]:
+        data, base = attribute.data, attribute.datatype.base
+        count, width = len(data) // attribute.datatype.size, 1 if base is None else base.size
+        return elements(data, count, width, self._objects.superblock, self._objects.heaps)
 
     def _texts(self, data: bytes, limit: int) -> list[bytes]:
         """Return the strings that elements of variable length point to."""
         superblock = self._objects.superblock
-        found = pointers(data, len(data) // (8 + superblock.widths.address), superblock)
+        count = len(data) // (8 + superblock.widths.address)
+        found = pointers(data, count, superblock)
         length = sum(pointer.length for pointer in found if pointer.heap is not None)
         if length > limit:
             check_size(length + 4 * (len(found) + 1), limit, of=" of strings")  # the size in zarr's vlen-utf8
@@ -197,7 +192,7 @@ class ParsedView:
         missing = sorted({x.heap for x in found if x.heap is not None} - heaps.keys())
         read = self._metadata.run_all([read_global_heap(address, superblock) for address in missing])
         heaps.update(zip(missing, read, strict=True))
-        return [self._attributes.bytes_at(pointer).split(b"\0")[0] for pointer in found]
+        return [text.split(b"\0")[0] for text in elements(data, count, 1, superblock, heaps)]
 
     def _chunks(self, node: FileObject, header: DatasetHeader) -> ChunkTable:
         found = node.chunks

@@ -9,7 +9,6 @@ from typing import Any, Literal, Protocol
 import numpy as np
 from numpy.typing import NDArray
 
-from virtualstack.formats.hdf5.child.records import Scale
 from virtualstack.formats.hdf5.datatypes import ElementType
 from virtualstack.formats.hdf5.filters import Filter
 from virtualstack.formats.hdf5.structures.chunk_table import ChunkTable
@@ -27,6 +26,7 @@ __all__ = [
     "HDF5Variable",
     "LinkTarget",
     "LostObjectError",
+    "Scale",
     "build_tree",
     "decode_text",
     "reference_paths",
@@ -95,6 +95,18 @@ class Attributes:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class Scale:
+    """The dimension scale that the attributes of a dataset describe."""
+
+    is_scale: bool = False
+    name: bytes = b""
+    number: int | None = None
+    coordinates: tuple[int, ...] = ()
+    attached: tuple[tuple[int, ...], ...] | None = None
+    fault: str = ""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class HDF5Variable:
     """A dataset under one of its names."""
 
@@ -105,8 +117,7 @@ class HDF5Variable:
     element: ElementType
     is_read_by_netcdf: bool
     space: tuple[int, ...] | None
-    shape: tuple[int, ...] | None
-    maxshape: tuple[int | None, ...]
+    limits: tuple[int | None, ...]
     layout: Layout
     filters: tuple[Filter, ...]
     fill: FillMessage
@@ -116,6 +127,16 @@ class HDF5Variable:
     list_chunks: Callable[[], ChunkTable]
     list_mappings: Callable[[], Sequence[VirtualMapping]] = tuple
     read_texts: Callable[[bytes, int], list[bytes]] | None = None
+
+    @property
+    def shape(self) -> tuple[int, ...] | None:
+        """Shape with the axes of array types; ``None`` for a null dataspace."""
+        return None if self.space is None else self.space + self.element.subshape
+
+    @property
+    def maxshape(self) -> tuple[int | None, ...]:
+        """Maximum shape, with ``None`` for an unlimited axis."""
+        return () if self.space is None else self.limits + self.element.subshape
 
 
 @dataclass(slots=True, kw_only=True)

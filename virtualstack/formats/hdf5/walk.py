@@ -45,7 +45,6 @@ __all__ = [
     "DatasetHeader",
     "FileObject",
     "FileObjects",
-    "Heaps",
     "find_objects",
     "located",
     "mappings_in",
@@ -58,9 +57,6 @@ __all__ = [
 _DATASPACE, _DATATYPE, _OLD_FILL, _FILL, _EXTERNAL, _LAYOUT, _FILTERS = 0x01, 0x03, 0x04, 0x05, 0x07, 0x08, 0x0B
 _OLD_TIME, _TIME = 0x0E, 0x12
 _MAX_OBJECTS = 1 << 22
-
-type Heaps = Mapping[int, Mapping[int, bytes] | StructureError]
-"""Global heap collections by address."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -14,12 +14,11 @@ from h5py import h5d, h5g, h5l, h5o, h5pl, h5s, h5z
 from numpy.typing import NDArray
 
 from virtualstack.child.errors import LibraryError, library_errors
-from virtualstack.formats.hdf5.child.attributes import identity, plain, read_attribute, read_attributes, read_scale
+from virtualstack.formats.hdf5.child.attributes import identity, plain, read_attributes, read_numbers
 from virtualstack.formats.hdf5.child.records import (
     FoundAttribute,
     FoundDataset,
     FoundLink,
-    Scale,
 )
 
 __all__ = ["OpenFile", "has_filter", "names_elsewhere"]
@@ -204,18 +203,12 @@ class OpenFile:
                 is_fill_written=dcpl.get_fill_time() != h5d.FILL_TIME_NEVER,
                 external=tuple(dcpl.get_external(i) for i in range(dcpl.get_external_count())),
                 attributes=tuple(read_attributes(dataset.id)),
-                scale=read_scale(dataset),
             )
 
     def dtype(self, path: bytes, /) -> np.dtype[Any]:
         """Return the dtype of values in h5py; the dtype ``object`` if h5py makes Python objects of the elements."""
         with library_errors():
             return plain(self._dataset(path).dtype)
-
-    def scale(self, path: bytes, /) -> Scale:
-        """Return the dimension scale that the attributes of a dataset describe."""
-        with library_errors():
-            return read_scale(self._dataset(path))
 
     def fill(self, path: bytes, dtype: np.dtype[Any] | None, /) -> NDArray[Any]:
         """Return the fill value of a dataset, converted to a dtype; without a dtype, to the dtype of h5py."""
@@ -270,10 +263,10 @@ class OpenFile:
         with library_errors():
             return list(read_attributes(self._open(path)))
 
-    def attribute(self, path: bytes, name: bytes, /) -> FoundAttribute:
-        """Read one attribute of an object."""
+    def numbers(self, path: bytes, name: bytes, /) -> NDArray[Any]:
+        """Read an attribute of numbers that only the library converts."""
         with library_errors():
-            return read_attribute(self._open(path), name)
+            return read_numbers(self._open(path), name)
 
     def elsewhere(self, only_links: bool, /) -> str | None:
         """Describe a part of the file that is in another file, including values of datasets: see `names_elsewhere`."""

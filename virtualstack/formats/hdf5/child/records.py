@@ -3,34 +3,24 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Any, Literal
+from typing import Literal
 
-__all__ = ["FoundAttribute", "FoundDataset", "FoundLink", "Scale"]
+__all__ = ["FoundAttribute", "FoundDataset", "FoundLink"]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class FoundAttribute:
-    """An attribute."""
+    """An attribute as stored.
+
+    ``elements`` has the texts or addresses that elements of variable length point to; ``error`` is why it was not read.
+    """
 
     name: bytes
-    kind: Literal["text", "references", "numbers", "unread"] = "unread"
     datatype: bytes = b""
     shape: tuple[int, ...] | None = ()
-    value: Any = None
-    is_fixed: bool = False
+    data: bytes = b""
+    elements: tuple[bytes, ...] = ()
     error: str = ""
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Scale:
-    """The dimension scale that the attributes of a dataset describe."""
-
-    is_scale: bool = False
-    name: bytes = b""
-    number: int | None = None
-    coordinates: tuple[int, ...] = ()
-    attached: tuple[tuple[int, ...], ...] | None = None
-    fault: str = ""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -60,4 +50,3 @@ class FoundDataset:
     is_fill_written: bool
     external: tuple[tuple[bytes, int, int], ...]
     attributes: tuple[FoundAttribute, ...]
-    scale: Scale

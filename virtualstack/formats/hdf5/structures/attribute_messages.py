@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 import struct
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import lru_cache
 from operator import itemgetter
@@ -12,12 +12,12 @@ from typing import NamedTuple
 
 from virtualstack.formats.hdf5.structures.datatype_message import Datatype, parse_datatype
 from virtualstack.formats.hdf5.structures.heaps import read_dense
-from virtualstack.formats.hdf5.structures.messages import Dataspace, parse_dataspace, parse_shared
+from virtualstack.formats.hdf5.structures.messages import parse_dataspace, parse_shared
 from virtualstack.formats.hdf5.structures.object_header import Message, read_object_header
 from virtualstack.formats.hdf5.structures.requests import Parse, StructureError, Widths, check, unsigned
 from virtualstack.formats.hdf5.structures.superblock import Superblock
 
-__all__ = ["AttributeMessage", "Pointer", "pointers", "read_attributes", "read_datatype"]
+__all__ = ["AttributeMessage", "Heaps", "elements", "pointers", "read_attributes", "read_datatype"]
 
 _DATATYPE, _ATTRIBUTE, _ATTRIBUTE_INFO = 0x03, 0x0C, 0x15
 _MAX_CACHED_BYTES = 1024
@@ -26,13 +26,13 @@ _BY_NAME = 8  # B-tree version 2, type of records: identifier in the heap, messa
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
 class AttributeMessage:
-    """An attribute; equal attributes of an archive are usually one object."""
+    """An attribute as stored, or why it cannot be read; equal attributes of an archive are usually one object."""
 
     name: bytes
     datatype: Datatype
-    space: Dataspace
+    shape: tuple[int, ...] | None
     data: bytes
-    is_committed: bool = False
+    fault: str = ""
 
 
 def read_attributes(messages: Sequence[Message], superblock: Superblock) -> Parse[list[AttributeMessage]]:
@@ -93,7 +93,7 @@ def _parse(body: bytes, superblock: Superblock) -> Parse[AttributeMessage]:
 def _cached(body: bytes, width: int) -> AttributeMessage:
     """Parse an attribute with a datatype that is not committed; objects and files share many such attributes."""
     parts = _split(body)
-    return _attribute(parts, parse_datatype(parts.datatype)[0], width)
+    return _attribute(parts, parse_datatype(parts.datatype), width)
 
 
 def _split(body: bytes) -> _Parts:
@@ -118,22 +118,41 @@ def _split(body: bytes) -> _Parts:
 
 
 def _attribute(parts: _Parts, datatype: Datatype, width: int) -> AttributeMessage:
-    space = parse_dataspace(parts.space, Widths(length=width))
-    n_bytes = 0 if space.shape is None else math.prod(space.shape) * datatype.size
+    shape = parse_dataspace(parts.space, Widths(length=width)).shape
+    n_bytes = 0 if shape is None else math.prod(shape) * datatype.size
     check(n_bytes <= len(parts.rest), "an attribute ends before its values do")
-    return AttributeMessage(
-        name=parts.name, datatype=datatype, space=space, data=parts.rest[:n_bytes], is_committed=parts.is_committed
-    )
+    return AttributeMessage(name=parts.name, datatype=datatype, shape=shape, data=parts.rest[:n_bytes])
 
 
 def read_datatype(body: bytes, superblock: Superblock, *, is_shared: bool) -> Parse[Datatype]:
     """Parse a datatype message; if it is shared, read the committed datatype."""
     if not is_shared:
-        return parse_datatype(body)[0]
+        return parse_datatype(body)
     messages = yield from read_object_header(parse_shared(body, superblock), superblock.widths)
     found = [message for message in messages if message.kind == _DATATYPE]
     check(len(found) == 1 and not found[0].is_shared, "a committed datatype is not a datatype")
-    return parse_datatype(found[0].body)[0]
+    return parse_datatype(found[0].body)
+
+
+type Heaps = Mapping[int, Mapping[int, bytes] | StructureError]
+"""Global heap collections by address."""
+
+
+def elements(data: bytes, count: int, width: int, superblock: Superblock, heaps: Heaps, /) -> list[bytes]:
+    """Return the bytes of elements of variable length, whose own elements have ``width`` bytes each."""
+    return [_in_heap(pointer, width, heaps) for pointer in pointers(data, count, superblock)]
+
+
+def _in_heap(pointer: Pointer, width: int, heaps: Heaps) -> bytes:
+    if pointer.heap is None:
+        return b""
+    heap = heaps[pointer.heap]
+    if isinstance(heap, StructureError):
+        raise heap
+    raw = heap.get(pointer.number)
+    if raw is None or len(raw) != pointer.length * width:  # the HDF5 library (2.0) checks this too
+        raise StructureError("an element of variable length is not in its heap, or has another length there")
+    return raw
 
 
 class Pointer(NamedTuple):

@@ -6,6 +6,7 @@ requests of many parsers are fetched at once.
 
 from __future__ import annotations
 
+import struct
 from collections.abc import Callable, Generator, Sequence
 from dataclasses import dataclass
 from itertools import islice, pairwise
@@ -234,6 +235,10 @@ class Fields:
     def number(self, width: int) -> int:
         """Return the next unsigned number of ``width`` bytes."""
         return int.from_bytes(self.take(width), "little")
+
+    def unpack(self, form: str) -> tuple[Any, ...]:
+        """Return the next fields of a little-endian format of `struct`."""
+        return struct.unpack(f"<{form}", self.take(struct.calcsize(f"<{form}")))
 
     def text(self) -> bytes:
         """Return the bytes up to the next NUL, which is left out."""
