@@ -29,7 +29,7 @@ def only_refusal(path):
 def test_a_null_dataspace_has_no_axes():
     """Its rank is 0."""
     assert parse_dataspace(bytes([2, 0, 0, 2]), Widths()).shape is None
-    with pytest.raises(StructureError, match="a null dataspace has axes"):
+    with pytest.raises(StructureError, match="a dataspace of type 2 has 1 axes"):
         parse_dataspace(bytes([2, 1, 0, 2]), Widths())
 
 

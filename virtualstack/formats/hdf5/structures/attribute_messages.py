@@ -14,7 +14,7 @@ from virtualstack.formats.hdf5.structures.datatype_message import Datatype, pars
 from virtualstack.formats.hdf5.structures.heaps import read_dense
 from virtualstack.formats.hdf5.structures.messages import parse_dataspace, parse_shared
 from virtualstack.formats.hdf5.structures.object_header import Message, read_object_header
-from virtualstack.formats.hdf5.structures.requests import Parse, StructureError, Widths, check, unsigned
+from virtualstack.formats.hdf5.structures.requests import Fields, Parse, StructureError, Widths, check, unsigned
 from virtualstack.formats.hdf5.structures.superblock import Superblock
 
 __all__ = ["AttributeMessage", "Heaps", "elements", "pointers", "read_attributes", "read_datatype"]
@@ -71,8 +71,7 @@ def _read_dense(body: bytes, superblock: Superblock) -> Parse[list[tuple[int, by
     return [(unsigned(record, 9, 4), stored) for record, stored in found]
 
 
-@dataclass(frozen=True, slots=True)
-class _Parts:
+class _Parts(NamedTuple):
     """The parts of an attribute message."""
 
     name: bytes
@@ -97,24 +96,23 @@ def _cached(body: bytes, width: int) -> AttributeMessage:
 
 
 def _split(body: bytes) -> _Parts:
-    version, flags = unsigned(body, 0, 1), unsigned(body, 1, 1)
+    fields = Fields(body, "an attribute")
+    version, flags, *sizes = fields.unpack("BB3H")
     check(
         version in (1, 2, 3) and (flags < 4 or version == 1),
         f"version {version} of an attribute, flags {flags:#x}, is not known",
     )
-    sizes = [unsigned(body, 2 + 2 * i, 2) for i in range(3)]
-    at = 9 if version == 3 else 8
+    check(version == 1 or not flags & 2, "a dataspace is shared")
+    if version == 3:
+        fields.take(1)  # the character set of the name
     parts = []
     for size in sizes:
-        parts.append(body[at : at + size])
-        check(len(parts[-1]) == size, "an attribute ends before its fields do")
-        at += -(-size // 8) * 8 if version == 1 else size
-    check(version == 1 or not flags & 2, "a dataspace is shared")
-    name, nul, _ = parts[0].partition(b"\0")
-    check(
-        bool(nul) and len(name) + 1 == sizes[0], f"the name of an attribute is not {sizes[0]} bytes long with its NUL"
-    )
-    return _Parts(name, parts[1], parts[2], body[at:], version > 1 and bool(flags & 1))
+        parts.append(fields.take(size))
+        if version == 1:
+            fields.take(-size % 8)
+    name, nul, behind = parts[0].partition(b"\0")
+    check(bool(nul) and not behind, f"the name of an attribute is not {sizes[0]} bytes long with its NUL")
+    return _Parts(name, parts[1], parts[2], fields.rest, version > 1 and bool(flags & 1))
 
 
 def _attribute(parts: _Parts, datatype: Datatype, width: int) -> AttributeMessage:

@@ -33,8 +33,9 @@ _PREFIX_BYTES, _CHECKSUM_BYTES = (
 )  # before and after the records and pointers of a node: signature, version and type; checksum
 _MAX_OFFSET = (1 << 63) - 1
 _HEADER = Table(
-    "kind B, node_size I, record_size H, depth H, split_percent B, merge_percent B, root A, n_root H, n_records L",
-    signature=b"BTHD",
+    "kind B, node_size I, record_size H>0, depth H, split_percent B, merge_percent B, root A, n_root H, n_records L",
+    "BTHD",
+    version=0,
 )
 
 
@@ -85,11 +86,9 @@ def _read_leaf(tree: BTree2, root: int) -> Parse[list[bytes]]:
 
 def read_btree2(address: int, kind: int, widths: Widths) -> Parse[BTree2]:
     """Read the header of a tree whose records have the type ``kind``."""
-    found = yield from _HEADER.read(address, widths)
-    check(found["kind"] == kind, f"a B-tree has records of type {found['kind']}, where they should be of type {kind}")
+    found = yield from _HEADER.read(address, widths, kind=kind)
     node_size, record_size, depth = found["node_size"], found["record_size"], found["depth"]
     n_records = found["n_records"]
-    check(record_size > 0, "a B-tree has records of no bytes")
     # Each node above the leaves has at least a record and two children.
     check(depth <= (n_records + 1).bit_length() - 1, f"a B-tree of {n_records} records has a depth of {depth}")
     root = widths.defined(found["root"])

@@ -112,12 +112,12 @@ def parse_datatype(body: bytes, /) -> Datatype:
     >>> datatype.kind, datatype.size, datatype.order, datatype.is_signed
     ('integer', 4, '<', True)
     """
-    return _cached(body) if len(body) <= _MAX_CACHED_BYTES else _parse(Fields(body), 0)
+    return _cached(body) if len(body) <= _MAX_CACHED_BYTES else _parse(Fields(body, "the datatype message"), 0)
 
 
 @lru_cache(maxsize=512)
 def _cached(body: bytes) -> Datatype:
-    return _parse(Fields(body), 0)
+    return _parse(Fields(body, "the datatype message"), 0)
 
 
 class _Head(NamedTuple):

@@ -17,7 +17,6 @@ from virtualstack.formats.hdf5.structures.requests import (
     Blocks,
     Parse,
     Span,
-    StructureError,
     check,
     check_places,
     read_column,
@@ -34,7 +33,8 @@ _CHECKSUM_BYTES = 4
 _HEADER = Table(
     "has_filters B, entry_size B, n_bits B, n_index_block B, n_data_block B, n_pointers B, n_page_bits B,"
     "n_super_blocks L, super_block_bytes L, n_data_blocks L, data_block_bytes L, n_set L, n_elements L, index_block A",
-    signature=b"EAHD",
+    "EAHD",
+    version=0,
 )
 
 
@@ -150,18 +150,10 @@ def _read_header(space: ChunkSpace, address: int) -> Parse[_Array]:
     widths, parameters = space.widths, space.layout.array
     unlimited = [axis for axis, n in enumerate(space.max_grid) if n is None]
     check(len(unlimited) == 1, f"a dataset with an extensible array has {len(unlimited)} unlimited axes")
-    head = yield from _HEADER.read(address, widths)
-    check(head["has_filters"] == space.is_filtered, "there is no 'EAHD' of the dataset where it should be")
-    check(head["entry_size"] == space.entry_size, f"an extensible array has elements of {head['entry_size']} bytes")
-    found = ExtensibleArrayParameters(
-        n_bits=head["n_bits"],
-        n_index_block=head["n_index_block"],
-        n_pointers=head["n_pointers"],
-        n_data_block=head["n_data_block"],
-        n_page_bits=head["n_page_bits"],
+    found = parameters or ExtensibleArrayParameters(0, 0, 0, 0, 0)
+    head = yield from _HEADER.read(
+        address, widths, has_filters=space.is_filtered, entry_size=space.entry_size, **found._asdict()
     )
-    if parameters != found:
-        raise StructureError("an extensible array has other block sizes than the layout says")
     is_known = found.n_bits <= 64 and found.n_pointers > 1
     is_known = is_known and _is_power(found.n_pointers) and _is_power(found.n_data_block)
     is_known = is_known and 2 * _log2(found.n_pointers) <= found.n_bits - _log2(found.n_data_block) + 1

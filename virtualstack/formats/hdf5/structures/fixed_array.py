@@ -70,7 +70,7 @@ def add_elements(
     builder.add(cell, is_inside, offset, length, mask)
 
 
-_HEADER = Table("has_filters B, entry_size B, n_page_bits B, n L, block A", signature=b"FAHD")
+_HEADER = Table("has_filters B, entry_size B, n_page_bits B, n_elements L, block A", "FAHD", version=0)
 _CHECKSUM_BYTES = 4
 _MAX_SET_ELEMENTS = (1 << 63) - 1  # all elements may be set
 
@@ -78,15 +78,19 @@ _MAX_SET_ELEMENTS = (1 << 63) - 1  # all elements may be set
 def read_fixed_array(space: ChunkSpace, address: int) -> Parse[ChunkTable]:
     """List the chunks in a fixed array, which has an element for each cell of the maximum grid."""
     widths, n_cells = space.widths, math.prod(space.limited_grid("a fixed array"))
-    found = yield from _HEADER.read(address, widths)
-    check(found["has_filters"] == space.is_filtered, "there is no 'FAHD' of the dataset where it should be")
-    entry_size, n_page_bits, n, block = found["entry_size"], found["n_page_bits"], found["n"], found["block"]
-    check(entry_size == space.entry_size, f"a fixed array has elements of {entry_size} bytes, not {space.entry_size}")
-    check(n_page_bits == space.layout.n_page_bits, "a fixed array has pages of another size than the layout says")
-    check(n == n_cells, f"a fixed array has {n} elements for {n_cells} chunks")
+    n_page_bits = space.layout.n_page_bits or 0
+    found = yield from _HEADER.read(
+        address,
+        widths,
+        has_filters=space.is_filtered,
+        entry_size=space.entry_size,
+        n_page_bits=n_page_bits,
+        n_elements=n_cells,
+    )
+    n, block = n_cells, found["block"]
     if block == widths.undefined:
         return empty_table()
-    check(n * entry_size <= space.end, f"a fixed array of {n} elements is longer than the file")
+    check(n * space.entry_size <= space.end, f"a fixed array of {n} elements is longer than the file")
     page = 1 << n_page_bits
     # HDF5 spec VII.C, data block: there are no pages if all elements fit in one page
     return (

@@ -35,14 +35,15 @@ _MIN_COLLECTION_BYTES = 4096
 """Smallest size of a global heap collection in bytes (H5HG_MINSIZE)."""
 
 
-_LOCAL = Table("3x, size L, free L, place A", signature=b"HEAP")
+_LOCAL = Table(f"3x, size L<={_MAX_HEAP_BYTES}, free L, place A", "HEAP", version=0)
 _FRACTAL = Table(
-    "id_length H, filters H, flags B, max_managed I, next_huge L, huge_tree A, free_bytes L, free_manager A, managed L,"
-    "allocated L, iterator L, n_managed L, huge_bytes L, n_huge L, tiny_bytes L, n_tiny L, width H, start L,"
+    "id_length H, filters H=0, flags B, max_managed I>0, next_huge L, huge_tree A, free_bytes L, free_manager A,"
+    "managed L, allocated L, iterator L, n_managed L, huge_bytes L, n_huge L, tiny_bytes L, n_tiny L, width H, start L,"
     "max_direct L, max_bits H, n_first_rows H, root A, n_rows H",
-    signature=b"FRHP",
+    "FRHP",
+    version=0,
 )
-_HUGE_OBJECT = Table("address A, size L, number L")
+_HUGE_OBJECT = Table("address A, size L, number L", "huge object")
 
 
 def read_local_heap(address: int, superblock: Superblock) -> Parse[bytes]:
@@ -51,7 +52,6 @@ def read_local_heap(address: int, superblock: Superblock) -> Parse[bytes]:
     body = yield from read_span(address, _LOCAL.size(widths))
     found = _LOCAL.parse(body, widths)
     size = found["size"]
-    check(size <= _MAX_HEAP_BYTES, f"a local heap has {size} bytes, more than {_MAX_HEAP_BYTES}")
     heap = yield from read_span(superblock.known(found["place"]), size)
     _check_free_list(heap, found["free"], superblock)
     return heap
@@ -183,7 +183,6 @@ def _read_fractal_heap(address: int, superblock: Superblock) -> Parse[FractalHea
     """Read all objects of a fractal heap (HDF5 spec III.G)."""
     widths = superblock.widths
     found = yield from _FRACTAL.read(address, widths)
-    check(found["filters"] == 0, "a fractal heap has filters")
     width, start, max_direct, max_bits = found["width"], found["start"], found["max_direct"], found["max_bits"]
     powers = all(n > 0 and n & (n - 1) == 0 for n in (width, start, max_direct))
     check(
@@ -192,7 +191,6 @@ def _read_fractal_heap(address: int, superblock: Superblock) -> Parse[FractalHea
     )
     offset_width = -(-max_bits // 8)
     max_managed = found["max_managed"]
-    check(max_managed > 0, "a fractal heap has no room for objects")
     length_width = min(_log2(max_direct) // 8 + 1, _log2(max_managed) // 8 + 1)
     header = _Header(address, bool(found["flags"] & 2), width, start, max_direct, offset_width)
     heap = FractalHeap(offset_width, length_width)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass
-from typing import Literal
+from typing import Literal, NamedTuple
 
 from virtualstack.formats.hdf5.structures.requests import Fields, StructureError, Widths
 
@@ -37,8 +37,7 @@ class ContiguousLayout:
     size: int | None
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class ExtensibleArrayParameters:
+class ExtensibleArrayParameters(NamedTuple):
     """Parameters that divide an extensible array into blocks; its header must have the same parameters."""
 
     n_bits: int
@@ -110,7 +109,7 @@ class _Fields(Fields):
             raise StructureError(
                 f"addresses of {widths.address} and lengths of {widths.length} bytes are not read here"
             )
-        super().__init__(body)
+        super().__init__(body, "the data layout message")
         self._widths = widths
 
     def length(self) -> int:
@@ -124,12 +123,12 @@ class _Fields(Fields):
         """Return the shape of a chunk in elements, and the size of an element in bytes."""
         if not 2 <= n_dims <= _MAX_DIMENSIONS:
             raise StructureError(f"the data layout message says that chunks have {n_dims - 1} dimensions")
-        lengths = [self.number(width) for _ in range(n_dims)]
+        lengths = self.numbers(width, n_dims)
         if not all(lengths):
             raise StructureError("the data layout message says that a chunk has a length of 0")
         if math.prod(lengths) >= 1 << 63:
             raise StructureError("the data layout message says that a chunk has 2^63 bytes or more")
-        return tuple(lengths[:-1]), lengths[-1]
+        return lengths[:-1], lengths[-1]
 
 
 def _unknown_class(kind: int) -> StructureError:
@@ -180,15 +179,7 @@ def _parse_chunked(fields: _Fields, version: int) -> ChunkedLayout:
     elif kind == 3:
         index, n_page_bits = "fixed", fields.number(1)
     elif kind == 4:
-        index = "extensible"
-        n_bits, n_index_block, n_pointers, n_data_block, page_bits = fields.take(5)
-        array = ExtensibleArrayParameters(
-            n_bits=n_bits,
-            n_index_block=n_index_block,
-            n_pointers=n_pointers,
-            n_data_block=n_data_block,
-            n_page_bits=page_bits,
-        )
+        index, array = "extensible", ExtensibleArrayParameters(*fields.take(5))
     elif kind == 5:
         index, node_size = "btree2", fields.number(4)
         fields.take(2)  # percentages at which nodes are split and merged

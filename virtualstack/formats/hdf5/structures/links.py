@@ -13,6 +13,7 @@ from numpy.typing import NDArray
 from virtualstack.formats.hdf5.structures.heaps import name_in_heap, read_dense, read_local_heap
 from virtualstack.formats.hdf5.structures.object_header import Message
 from virtualstack.formats.hdf5.structures.requests import (
+    Fields,
     Parse,
     StructureError,
     check,
@@ -32,8 +33,8 @@ _LINKS_BY_NAME = 5  # B-tree version 2, type of records: hash of the name, ident
 _CACHED_SOFT_LINK = 2
 _MAX_DEPTH = 32
 _MAX_LINKS = 1 << 24
-_ENTRY = Table("key L, child A")
-_SYMBOL = Table("name L, address A, kind I, 4x, target I, 12x")
+_ENTRY = Table("key L, child A", "TREE")
+_SYMBOL = Table("name L, address A, kind I, 4x, target I, 12x", "SNOD")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -68,33 +69,21 @@ def read_links(messages: Sequence[Message], superblock: Superblock) -> Parse[lis
 
 def _parse_link(body: bytes, superblock: Superblock) -> Link:
     """Parse a link message (HDF5 spec IV.A.2.g)."""
-    flags = unsigned(body, 1, 1)
-    if body[0] != 1 or flags >= 0x20:
-        raise StructureError(f"version {body[0]} of a link, flags {flags:#x}, is not known")
-    at = 2
-    kind = order = 0
-    if flags & 0x08:
-        kind = unsigned(body, at, 1)
-        at += 1
-    if flags & 0x04:
-        order = int.from_bytes(body[at : at + 8], "little", signed=True)
-        at += 8
-    if flags & 0x10:
-        check(unsigned(body, at, 1) in (0, 1), "the name of a link is in an unknown character set")
-        at += 1
-    width = 1 << (flags & 3)
-    length = unsigned(body, at, width)
-    at += width
-    name = body[at : at + length]
-    check(0 < length == len(name), "a link without a name")
-    at += length
+    fields = Fields(body, "a link")
+    version, flags = fields.unpack("BB")
+    check(version == 1 and flags < 0x20, f"version {version} of a link, flags {flags:#x}, is not known")
+    kind = fields.number(1) if flags & 0x08 else 0
+    order = fields.number(8) if flags & 0x04 else 0
+    check(not flags & 0x10 or fields.number(1) <= 1, "the name of a link is in an unknown character set")
+    name = fields.take(fields.number(1 << (flags & 3)))
+    check(bool(name), "a link without a name")
     if kind == 0:
-        return Link(name=name, kind="hard", address=superblock.known_address(body, at), order=order)
+        address = superblock.known(fields.number(superblock.widths.address))
+        return Link(name=name, kind="hard", address=address, order=order)
     if kind not in (1, 64):
         return Link(name=name, kind="other", order=order)
-    size = unsigned(body, at, 2)
-    value = body[at + 2 : at + 2 + size]
-    check(0 < size == len(value), "a link has no target")
+    value = fields.take(fields.number(2))
+    check(bool(value), "a link has no target")
     if kind == 1:
         return Link(name=name, kind="soft", target=(value,), order=order)
     # external: version and flags, then two texts, each with a final NUL

@@ -6,13 +6,13 @@ import struct
 from typing import NamedTuple
 
 from virtualstack.formats.hdf5.structures.requests import (
+    Fields,
     Parse,
     Span,
     StructureError,
     Widths,
     check,
     read_span,
-    unsigned,
     verified,
 )
 
@@ -26,9 +26,6 @@ _LAST_KNOWN = 0x18
 _FAIL_IF_UNKNOWN = 0x80
 _SHARED = 0x42  # shared, or may be
 _MAY_BE_SHARED = frozenset({0x01, 0x03, 0x04, 0x05, 0x0B, 0x0C})
-_OLD_PREFIX = struct.Struct("<HHB").unpack_from
-_NEW_PREFIX = struct.Struct("<BHB").unpack_from
-_ORDERED_PREFIX = struct.Struct("<BHBH").unpack_from
 _MAX_HEADER_BYTES = 1 << 26  # all blocks of a header together; a message has at most 64 KiB
 
 
@@ -56,125 +53,99 @@ class Message(NamedTuple):
 def read_object_header(address: int, widths: Widths) -> Parse[list[Message]]:
     """Read all messages of an object header from all of its blocks (HDF5 spec IV.A.1)."""
     (head,) = yield (Span(address, _FIRST_READ_BYTES, is_clipped=True),)
-    if head[:4] == b"OHDR":
-        return (yield from _read_new(address, head, widths))
-    check(head[:2] == b"\x01\x00", "there is no object header where one should be")
-    return (yield from _read_old(address, head, widths))
-
-
-def _read_old(address: int, head: bytes, widths: Widths) -> Parse[list[Message]]:
-    """Read a header of version 1, which has no signatures and no checksums."""
-    if len(head) < 16:
-        raise StructureError("an object header ends before its fields do")
-    # prefix of 12 bytes, padded to 16
-    n_messages, n_links, size = struct.unpack_from("<HII", head, 2)
-    check(
-        n_links > 0 and size <= _MAX_HEADER_BYTES,
-        f"an object header has {n_links} links and {size} bytes; expected a link, and at most {_MAX_HEADER_BYTES} "
-        "bytes",
-    )
-    if 16 + size > len(head):
-        head = yield from read_span(address, 16 + size)
+    form, first, size, n_messages = _new_prefix(head) if head[:4] == b"OHDR" else _old_prefix(head)
+    end = first + size + form.checksum_bytes
+    if end > len(head):
+        head = yield from read_span(address, end)
     messages: list[Message] = []
-    blocks = [head[16 : 16 + size]]
+    blocks, first_bytes = [head[:end]], first
     seen = {address}
     n_found, n_bytes = 0, size
     while blocks:
         following: list[tuple[int, int]] = []
         for block in blocks:
-            n_found += _split_old(block, messages, following, widths)
+            content = verified(block) if form.checksum_bytes else block
+            n_found += _split(content[first_bytes:], form, messages, following, widths)
         n_bytes += _check_blocks(following, seen)
         check(n_bytes <= _MAX_HEADER_BYTES, "an object header is too long")
         blocks = list((yield [Span(where, length) for where, length in following])) if following else []
-    check(n_found == n_messages, f"an object header has {n_found} messages, but says {n_messages}")
+        first_bytes = len(form.signature)
+        check(all(block.startswith(form.signature) for block in blocks), "there is no 'OCHK' where one should be")
+    check(n_messages in (n_found, None), f"an object header has {n_found} messages, but says {n_messages}")
     return messages
 
 
-def _split_old(block: bytes, messages: list[Message], following: list[tuple[int, int]], widths: Widths) -> int:
-    at = n_found = 0
-    end = len(block)
-    while at + 8 <= end:
-        kind, size, flags = _OLD_PREFIX(block, at)
-        at += 8
-        if at + size > end or size % 8:
-            raise StructureError("a header message reaches past its block")
-        if flags > 1:
-            _check_flags(kind, flags)
-        check(kind != _REFERENCE_COUNT, "an object header of version 1 has a reference count, which only version 2 has")
-        if kind == _CONTINUATION:
-            following.append(_continuation(block[at : at + size], widths))
-        elif kind:
-            messages.append(Message(kind, bool(flags & 2), block[at : at + size], 0))
-        at += size
-        n_found += 1
-    check(at == end, "bytes are left over after the header messages")
-    return n_found
+class _Form(NamedTuple):
+    """What differs between the versions: the prefix of a message, and what is around the messages of a block."""
+
+    prefix: struct.Struct
+    signature: bytes
+    checksum_bytes: int
 
 
-def _read_new(address: int, head: bytes, widths: Widths) -> Parse[list[Message]]:
-    """Read a header of version 2, in which each block has a signature and a checksum."""
-    if len(head) < 16:
-        raise StructureError("an object header ends before its fields do")
-    flags = head[5]
-    if head[4] != 2 or flags >= 0x40:
-        raise StructureError(f"version {head[4]} of the object header, flags {flags:#x}, is not known")
-    # four times if bit 5, phase change of attributes if bit 4, size of the first block in 2^(bits 0-1) bytes
-    at = 6 + (16 if flags & 0x20 else 0) + (4 if flags & 0x10 else 0)
-    width = 1 << (flags & 3)
-    size = unsigned(head, at, width)
-    at += width
+_OLD = _Form(struct.Struct("<HHB3x"), b"", 0)
+_NEW = _Form(struct.Struct("<BHB"), b"OCHK", 4)
+_ORDERED = _Form(struct.Struct("<BHBH"), b"OCHK", 4)
+
+
+def _old_prefix(head: bytes) -> tuple[_Form, int, int, int | None]:
+    """Return form, beginning, size and number of the messages of a header of version 1."""
+    check(head[:2] == b"\x01\x00", "there is no object header where one should be")
+    # prefix of 12 bytes, padded to 16
+    n_messages, n_links, size = Fields(head[2:], "an object header").unpack("HII4x")
+    check(
+        n_links > 0 and size <= _MAX_HEADER_BYTES,
+        f"an object header has {n_links} links and {size} bytes; expected a link, and at most {_MAX_HEADER_BYTES} "
+        "bytes",
+    )
+    return _OLD, 16, size, n_messages
+
+
+def _new_prefix(head: bytes) -> tuple[_Form, int, int, None]:
+    """Return the same for a header of version 2, which does not say how many messages it has."""
+    fields = Fields(head[4:], "an object header")
+    version, flags = fields.unpack("BB")
+    check(version == 2 and flags < 0x40, f"version {version} of the object header, flags {flags:#x}, is not known")
+    if flags & 0x20:
+        fields.take(16)  # times
+    most_compact, least_dense = fields.unpack("HH") if flags & 0x10 else (0, 0)
+    check(most_compact >= least_dense, "an object header has attributes that are neither compact nor dense")
+    size = fields.number(1 << (flags & 3))
     check(size <= _MAX_HEADER_BYTES, "an object header is too long")
-    least = 6 if flags & 4 else 4
-    check(size == 0 or size >= least, "the first block of an object header has no room for a message")
-    if flags & 0x10:
-        most_compact, least_dense = struct.unpack_from("<HH", head, at - width - 4)
-        check(most_compact >= least_dense, "an object header has attributes that are neither compact nor dense")
-    if at + size + 4 > len(head):
-        head = yield from read_span(address, at + size + 4)
-    messages: list[Message] = []
-    blocks = [verified(head[: at + size + 4])[at:]]
-    seen = {address}
-    n_bytes = size
-    while blocks:
-        following: list[tuple[int, int]] = []
-        for block in blocks:
-            _split_new(block, bool(flags & 4), messages, following, widths)
-        if not following:
-            break
-        n_bytes += _check_blocks(following, seen)
-        check(n_bytes <= _MAX_HEADER_BYTES, "an object header is too long")
-        answers = yield [Span(where, length) for where, length in following]
-        check(all(answer[:4] == b"OCHK" for answer in answers), "there is no 'OCHK' where one should be")
-        blocks = [verified(answer)[4:] for answer in answers]
-    return messages
+    form = _ORDERED if flags & 4 else _NEW
+    check(size == 0 or size >= form.prefix.size, "the first block of an object header has no room for a message")
+    return form, len(head) - len(fields.rest), size, None
 
 
-def _split_new(
-    block: bytes, has_order: bool, messages: list[Message], following: list[tuple[int, int]], widths: Widths
-) -> None:
-    at, end, has_null = 0, len(block), False
-    prefix = 6 if has_order else 4
-    while at + prefix <= end:  # fewer bytes are a gap
-        kind, size, flags, order = _ORDERED_PREFIX(block, at) if has_order else (*_NEW_PREFIX(block, at), 0)
+def _split(block: bytes, form: _Form, messages: list[Message], following: list[tuple[int, int]], widths: Widths) -> int:
+    """Add the messages of a block, and the blocks to which it leads; return the number of all its messages."""
+    prefix, unpack = form.prefix.size, form.prefix.unpack_from
+    at, end, n_found, has_null = 0, len(block), 0, False
+    while at + prefix <= end:
+        kind, size, flags, *order = unpack(block, at)
         first = at + prefix
         at = first + size
-        if at > end:
-            raise StructureError("a header message reaches past its block")
+        if at > end or (form is _OLD and (size % 8 or kind == _REFERENCE_COUNT)):
+            raise StructureError(f"message {kind:#x} of {size} bytes reaches past its block, or is none of version 1")
         if flags > 1:
             _check_flags(kind, flags)
         if kind == _CONTINUATION:
             following.append(_continuation(block[first:at], widths))
         elif kind:
-            messages.append(Message(kind, bool(flags & 2), block[first:at], order))
+            messages.append(Message(kind, bool(flags & 2), block[first:at], order[0] if order else 0))
         else:
             has_null = True
-    if at < end and has_null:
-        raise StructureError("a block of an object header has a gap, and a null message that should fill it")
+        n_found += 1
+    # only in version 2, fewer bytes than a message needs are a gap, and a null message would have filled it
+    if at < end and (has_null or form is _OLD):
+        raise StructureError("bytes are left over after the header messages")
+    return n_found
 
 
 def _continuation(body: bytes, widths: Widths) -> tuple[int, int]:
     """Return address and length of a further block (HDF5 spec IV.A.2.q)."""
-    return unsigned(body, 0, widths.address), unsigned(body, widths.address, widths.length)
+    fields = Fields(body, "an object header")
+    return fields.number(widths.address), fields.number(widths.length)
 
 
 def _check_flags(kind: int, flags: int) -> None:

@@ -215,26 +215,30 @@ def unsigned(body: bytes, at: int, width: int, /) -> int:
 
 
 class Fields:
-    """Reader of little-endian fields, one after another."""
+    """Reader of the little-endian fields of a structure, one after another."""
 
-    def __init__(self, body: bytes) -> None:
-        self._body, self._at = body, 0
+    def __init__(self, body: bytes, what: str = "a structure") -> None:
+        self._body, self._at, self._what = body, 0, what
 
     @property
-    def is_at_end(self) -> bool:
-        """True if no byte is left."""
-        return self._at == len(self._body)
+    def rest(self) -> bytes:
+        """The bytes that are left."""
+        return self._body[self._at :]
 
     def take(self, size: int) -> bytes:
         """Return the next bytes."""
         begin, self._at = self._at, self._at + size
         if self._at > len(self._body):
-            raise StructureError("a structure ends before its fields do")
+            raise StructureError(f"{self._what} ends before its fields do")
         return self._body[begin : self._at]
 
     def number(self, width: int) -> int:
         """Return the next unsigned number of ``width`` bytes."""
         return int.from_bytes(self.take(width), "little")
+
+    def numbers(self, width: int, count: int) -> tuple[int, ...]:
+        """Return the next unsigned numbers of ``width`` bytes each."""
+        return tuple(self.number(width) for _ in range(count))
 
     def unpack(self, form: str) -> tuple[Any, ...]:
         """Return the next fields of a little-endian format of `struct`."""
@@ -243,7 +247,7 @@ class Fields:
     def text(self) -> bytes:
         """Return the bytes up to the next NUL, which is left out."""
         end = self._body.find(b"\0", self._at)
-        check(end >= 0, "a text has no end")
+        check(end >= 0, f"a text of {self._what} has no end")
         return self.take(end + 1 - self._at)[:-1]
 
 

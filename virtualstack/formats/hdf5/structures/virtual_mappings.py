@@ -206,7 +206,7 @@ def parse_mappings(block: bytes, widths: Widths, /) -> tuple[VirtualMapping, ...
         datasets.append(_name(fields, datasets, widths, is_shared=bool(flags & _SHARED_DATASET)))
         source = _selection(fields)
         mappings.append(VirtualMapping(files[-1], datasets[-1], place=_selection(fields), source=source))
-    check(fields.is_at_end, "bytes are left over after them")
+    check(not fields.rest, "bytes are left over after them")
     return tuple(mappings)
 
 
