@@ -5,8 +5,7 @@ from __future__ import annotations
 import io
 import threading
 from collections import OrderedDict
-from collections.abc import Callable
-from typing import TYPE_CHECKING, Self
+from typing import TYPE_CHECKING
 
 from virtualstack.location import is_remote
 from virtualstack.storage.source import Source
@@ -15,6 +14,10 @@ if TYPE_CHECKING:
     from _typeshed import WriteableBuffer
 
 __all__ = ["SourceFile"]
+
+_BLOCK_BYTES = 64 * 1024
+_CACHE_BYTES = 64 * 1024 * 1024
+_WHOLE_BYTES = 4 * 1024 * 1024  # a smaller file is one block
 
 
 class SourceFile(io.RawIOBase):
@@ -31,23 +34,13 @@ class SourceFile(io.RawIOBase):
     (4, b'ef')
     """
 
-    def __init__(
-        self,
-        source: Source,
-        *,
-        block_size: int | None = None,
-        cache_size: int = 64 * 1024 * 1024,
-        whole_size: int = 4 * 1024 * 1024,
-    ) -> None:
+    def __init__(self, source: Source, *, block_size: int | None = None) -> None:
         super().__init__()
         if block_size is None:
-            block_size = 64 * 1024 if is_remote(source.location.url) else 0
+            is_far = is_remote(source.location.url)
+            block_size = (max(1, source.size) if source.size <= _WHOLE_BYTES else _BLOCK_BYTES) if is_far else 0
         self._source = source
-        self._options = (block_size, cache_size, whole_size)
-        if block_size and source.size <= whole_size:
-            block_size = cache_size = max(1, source.size)
         self._block_size = block_size
-        self._n_blocks = max(1, cache_size // block_size) if block_size else 0
         self._blocks: OrderedDict[int, bytes] = OrderedDict()
         self._position = 0
         self._lock = threading.RLock()
@@ -76,71 +69,52 @@ class SourceFile(io.RawIOBase):
 
     def seek(self, offset: int, whence: int = io.SEEK_SET, /) -> int:
         """Set the position in bytes and return it; past the end, reads return nothing."""
+        if whence not in (io.SEEK_SET, io.SEEK_CUR, io.SEEK_END):
+            raise ValueError(f"whence must be 0, 1 or 2, not {whence}")
         with self._lock:
-            base = {io.SEEK_SET: 0, io.SEEK_CUR: self._position, io.SEEK_END: self.size}.get(whence)
-            if base is None:
-                raise ValueError(f"whence must be 0, 1 or 2, not {whence}")
-            if base + offset < 0:
-                raise ValueError(f"position {base + offset} lies before the start of '{self.name}'")
-            self._position = base + offset
-            return self._position
+            position = offset + (0, self._position, self.size)[whence]
+            if position < 0:
+                raise ValueError(f"position {position} lies before the start of '{self.name}'")
+            self._position = position
+            return position
 
     def read(self, size: int | None = -1, /) -> bytes:
-        """Read up to ``size`` bytes from the position; fewer are returned only at the end of the file."""
-        if self.closed:
-            raise ValueError(f"the file over '{self.name}' is closed")
-        with self._lock:
-            left = max(0, self.size - self._position)
-            length = left if size is None or size < 0 else min(size, left)
-            data = self._read_at(self._position, length)
-            self._position += length
-            return data
+        """Read up to ``size`` bytes from the position; a damaged file may ask for any number, which takes no memory."""
+        left = max(0, self.size - self._position)
+        return super().read(left if size is None or size < 0 else min(size, left)) or b""
 
     def readall(self) -> bytes:
         """Read from the position to the end."""
         return self.read()
 
     def readinto(self, buffer: WriteableBuffer, /) -> int:
-        """Read into a buffer and return the number of bytes that were read."""
+        """Fill a buffer from the position, and return the number of bytes; only at the end of the file it is less."""
+        if self.closed:
+            raise ValueError(f"the file over '{self.name}' is closed")
         view = memoryview(buffer).cast("B")
-        data = self.read(len(view))
-        view[: len(data)] = data
-        return len(data)
+        with self._lock:
+            length = max(0, min(len(view), self.size - self._position))
+            view[:length] = self._read_at(self._position, length)
+            self._position += length
+            return length
 
     def _read_at(self, offset: int, length: int) -> bytes:
         size = self._block_size
         if not size or not length:
             return self._source.read(offset, length) if length else b""
-        first, last = offset // size, (offset + length - 1) // size
-        if last - first + 1 > self._n_blocks:
+        numbers, most = range(offset // size, (offset + length - 1) // size + 1), max(1, _CACHE_BYTES // size)
+        if len(numbers) > most:
             return self._source.read(offset, length)  # keeping these blocks would push out all others
-        missing = [number for number in range(first, last + 1) if number not in self._blocks]
-        if missing:
-            ranges = [(number * size, min(size, self.size - number * size)) for number in missing]
-            for number, data in zip(missing, self._source.read_ranges(ranges), strict=True):
-                self._blocks[number] = bytes(data)
-        for number in range(first, last + 1):
+        missing = [number for number in numbers if number not in self._blocks]
+        ranges = [(number * size, min(size, self.size - number * size)) for number in missing]
+        self._blocks |= zip(missing, map(bytes, self._source.read_ranges(ranges)) if missing else (), strict=True)
+        for number in numbers:
             self._blocks.move_to_end(number)
-        begin = offset - first * size
-        data = (
-            b"".join([self._blocks[number] for number in range(first, last + 1)])
-            if last > first
-            else self._blocks[first]
-        )
-        while len(self._blocks) > self._n_blocks:
+        data = b"".join([self._blocks[number] for number in numbers]) if len(numbers) > 1 else self._blocks[numbers[0]]
+        while len(self._blocks) > most:
             self._blocks.popitem(last=False)
+        begin = offset - numbers[0] * size
         return data[begin : begin + length]
-
-    def __reduce__(self) -> tuple[Callable[..., Self], tuple[object, ...]]:
-        return _reopen, (type(self), self._source, *self._options, self._position)
 
     def __repr__(self) -> str:
         return f"SourceFile('{self.name}', {self.size} bytes)"
-
-
-def _reopen[F: SourceFile](
-    kind: type[F], source: Source, block_size: int, cache_size: int, whole_size: int, position: int
-) -> F:
-    file = kind(source, block_size=block_size, cache_size=cache_size, whole_size=whole_size)
-    file.seek(position)
-    return file
