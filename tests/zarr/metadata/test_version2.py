@@ -135,7 +135,7 @@ def test_fill_value_is_a_missing_value_as_xarray_reads_zarr_v2():
         ({"shape": [-1, 2]}, "'a' has shape"),
         ({"shape": [2.5, 2]}, "'a' has shape"),
         ({"chunks": [0, 2]}, "'a' has chunks .* from 1"),
-        ({"chunks": [2]}, "as many chunk lengths as axes"),
+        ({"chunks": [2]}, "expected as many as axes"),
         ({"order": "X"}, "order 'X'"),
         ({"dimension_separator": "-"}, "separator '-'"),
     ],

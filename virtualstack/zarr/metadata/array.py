@@ -29,13 +29,27 @@ from virtualstack.manifests.paged import PageSource
 from virtualstack.printable import counted
 from virtualstack.zarr.metadata.shards import Shards
 
-__all__ = ["ArrayMetadata", "check_itemsize", "check_name", "one_page", "ordered_encoding", "read_counts", "read_names"]
+__all__ = [
+    "ArrayMetadata",
+    "check_itemsize",
+    "check_name",
+    "malformed",
+    "one_page",
+    "ordered_encoding",
+    "read_counts",
+    "read_names",
+]
 
 _RESERVED = {2: (".z",), 3: ("__", "zarr.json")}
 """Beginnings of the names that each version of zarr keeps for itself."""
 
 _MAX_ITEMSIZE = 1 << 24
 _MAX_AXES = 32  # the limit of HDF5, and of numpy's broadcasting
+
+
+def malformed(where: str, key: str, value: object, expected: str, /) -> MalformedFileError:
+    """Return the error for metadata in which a key has a value that zarr does not allow."""
+    return MalformedFileError(f"'{where}' has {key} {repr(value)[:200]}; expected {expected}. Write its metadata again")
 
 
 def check_name(name: str, key: str, zarr_format: Literal[2, 3], /) -> None:
@@ -142,21 +156,20 @@ def ordered_encoding(
     return stored.with_strides(stored.strides[order.index(axis)] for axis in range(len(chunks)))
 
 
-def read_counts(data: Mapping[str, Any], key: str, *, least: int, where: str) -> tuple[int, ...]:
-    """Return a list of element counts from metadata."""
+def read_counts(data: Mapping[str, Any], key: str, *, least: int, where: str, n: int | None = None) -> tuple[int, ...]:
+    """Return a list of element counts from metadata, one for each of ``n`` axes."""
     value = data.get(key)
     if not isinstance(value, list) or not all(
         isinstance(n, int) and not isinstance(n, bool) and least <= n < 1 << 63 for n in value
     ):
-        raise MalformedFileError(
-            f"'{where}' has {key} {repr(value)[:200]}; expected a list of whole numbers from {least} to 2^63. "
-            "Write its metadata again"
-        )
+        raise malformed(where, key, value, f"a list of whole numbers from {least} to 2^63")
     if len(value) > _MAX_AXES:
         raise UnsupportedFeatureError(
             f"'{where}' has {len(value)} axes; at most {_MAX_AXES} are read",
             feature="number of axes",
         )
+    if n is not None and len(value) != n:
+        raise malformed(where, key, value, f"as many as axes, {n}")
     return tuple(value)
 
 
@@ -165,10 +178,7 @@ def read_names(value: object, ndim: int, /, *, key: str, where: str) -> tuple[st
     if value is None:
         return None
     if not isinstance(value, list) or len(value) != ndim or not all(isinstance(name, str | None) for name in value):
-        raise MalformedFileError(
-            f"'{where}' has {key} {repr(value)[:200]}; expected {counted(ndim, 'name')}, or null. "
-            "Write its metadata again"
-        )
+        raise malformed(where, key, value, f"{counted(ndim, 'name')}, or null")
     return tuple(value)
 
 

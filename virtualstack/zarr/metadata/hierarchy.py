@@ -9,7 +9,7 @@ from typing import Any
 from virtualstack.errors import MalformedFileError, ManifestError, UnsupportedFeatureError
 from virtualstack.manifests import Manifest, ManifestArray, ManifestGroup, Refusal
 from virtualstack.printable import counted
-from virtualstack.zarr.metadata.array import ArrayMetadata
+from virtualstack.zarr.metadata.array import ArrayMetadata, malformed
 from virtualstack.zarr.metadata.attributes import with_dtypes
 from virtualstack.zarr.metadata.version2 import is_nczarr, parse_zarr2
 from virtualstack.zarr.metadata.version3 import check_group, parse_zarr3
@@ -86,10 +86,7 @@ def build_group(
                 "references with fewer levels"
             )
         if _leaf(key) == "zarr.json" and _kind(metadata[key]) not in ("array", "group"):
-            raise MalformedFileError(
-                f"'{key}' of '{where}' has node_type {_kind(metadata[key])!r}; expected 'array' or 'group'. Write "
-                "its metadata again"
-            )
+            raise malformed(f"{key}' of '{where}", "node_type", _kind(metadata[key]), "'array' or 'group'")
     arrays = dict.fromkeys(array_paths(metadata))
     for key in sorted(metadata):
         path = _parent(key)
@@ -138,9 +135,7 @@ def _describe(
 
 def _object(value: object, where: str) -> Mapping[str, Any]:
     if not isinstance(value, Mapping):
-        raise MalformedFileError(
-            f"'{where}' has metadata {repr(value)[:200]}; expected an object. Write the references again"
-        )
+        raise malformed(where, "metadata", value, "an object")
     return value
 
 

@@ -7,10 +7,17 @@ from dataclasses import dataclass
 from typing import Any
 
 from virtualstack.codecs.codec import Codec
-from virtualstack.errors import READ_VALUES, MalformedFileError, Remedy, WriterError
+from virtualstack.errors import READ_VALUES, Remedy, WriterError
 from virtualstack.manifests import ChunkEncoding, ChunkManifest, Fill, Manifest, ManifestArray, ManifestGroup
 from virtualstack.manifests.plain import PlainArray
-from virtualstack.zarr.metadata.array import ArrayMetadata, check_name, ordered_encoding, read_counts, read_names
+from virtualstack.zarr.metadata.array import (
+    ArrayMetadata,
+    check_name,
+    malformed,
+    ordered_encoding,
+    read_counts,
+    read_names,
+)
 from virtualstack.zarr.metadata.attributes import (
     json_attributes,
     keep_unwritable_attributes,
@@ -215,19 +222,14 @@ def parse_zarr2(
 ) -> ArrayMetadata:
     """Read ``.zarray`` and ``.zattrs``."""
     if zarray.get("zarr_format", 2) != 2:
-        raise MalformedFileError(
-            f"'{where}' has zarr_format {zarray['zarr_format']!r} in .zarray; expected 2. Write its metadata again"
-        )
-    shape, chunks = (
-        read_counts(zarray, "shape", least=0, where=where),
-        read_counts(zarray, "chunks", least=1, where=where),
-    )
+        raise malformed(where, "zarr_format", zarray["zarr_format"], "2 in .zarray")
+    shape = read_counts(zarray, "shape", least=0, where=where)
+    chunks = read_counts(zarray, "chunks", least=1, where=where, n=len(shape))
     order, separator = zarray.get("order", "C"), zarray.get("dimension_separator", ".")
-    if len(shape) != len(chunks) or order not in ("C", "F") or separator not in (".", "/"):
-        raise MalformedFileError(
-            f"'{where}' has shape {shape}, chunks {chunks}, order {order!r} and separator {separator!r}; expected as "
-            "many chunk lengths as axes, order 'C' or 'F', and separator '.' or '/'. Write its metadata again"
-        )
+    if order not in ("C", "F"):
+        raise malformed(where, "order", order, "'C' or 'F'")
+    if separator not in (".", "/"):
+        raise malformed(where, "dimension_separator", separator, "'.' or '/'")
     codecs = codecs_from_zarr2(zarray.get("filters"), zarray.get("compressor"), where=where, chunks=chunks)
     dtype = dtype_from_zarr2(zarray.get("dtype"), codecs, where=where)
     fill = fill_from_zarr2(zarray.get("fill_value"), dtype, where=where)

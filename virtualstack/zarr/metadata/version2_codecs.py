@@ -17,7 +17,6 @@ from virtualstack.codecs.plugins import find_foreign_plugin, find_plugin
 from virtualstack.errors import (
     IN_ANOTHER_WAY,
     Code,
-    MalformedFileError,
     ManifestError,
     Remedy,
     UnsupportedFeatureError,
@@ -25,7 +24,7 @@ from virtualstack.errors import (
 )
 from virtualstack.manifests import Fill
 from virtualstack.printable import counted
-from virtualstack.zarr.metadata.array import check_itemsize
+from virtualstack.zarr.metadata.array import check_itemsize, malformed
 
 __all__ = [
     "ENCODE_ERRORS",
@@ -135,18 +134,14 @@ def codecs_from_zarr2(
     (Codec(name='numcodecs.zlib', configuration='{"level":1}'),)
     """
     if filters is not None and not isinstance(filters, list):
-        raise MalformedFileError(
-            f"'{where}' has filters {repr(filters)[:200]}; expected a list or null. Write its metadata again"
-        )
+        raise malformed(where, "filters", filters, "a list or null")
     configs = [*(filters or ()), *([] if compressor is None else [compressor])]
     return tuple(_from_zarr2(config, where, chunks) for config in configs)
 
 
 def _from_zarr2(config: object, where: str, chunks: tuple[int, ...]) -> Codec:
     if not isinstance(config, Mapping) or not isinstance(config.get("id"), str):
-        raise MalformedFileError(
-            f"'{where}' has the codec {repr(config)[:200]}; expected an object with an 'id'. Write its metadata again"
-        )
+        raise malformed(where, "the codec", config, "an object with an 'id'")
     name = config["id"]
     if name in _SAME_NAME:
         return Codec(name)
@@ -157,10 +152,7 @@ def _from_zarr2(config: object, where: str, chunks: tuple[int, ...]) -> Codec:
         prefix = _PREFIX if find_plugin(name) is None else ""
         return Codec.from_config(prefix + name, **{key: value for key, value in config.items() if key != "id"})
     except (TypeError, ValueError) as error:
-        raise MalformedFileError(
-            f"'{where}' has the codec {repr(config)[:200]}, whose options are not valid: {error}. Write its "
-            "metadata again"
-        ) from error
+        raise malformed(where, "the codec", config, f"other options: {error}") from error
 
 
 def dtype_to_zarr2(dtype: np.dtype[Any], /, *, variable: str) -> Any:
@@ -194,11 +186,9 @@ def dtype_from_zarr2(value: object, codecs: tuple[Codec, ...], /, *, where: str)
     try:
         dtype: np.dtype[Any] = np.dtype(_fields(value) if isinstance(value, list) else value)  # type: ignore[call-overload]
     except (TypeError, ValueError, SyntaxError) as error:
-        raise MalformedFileError(
-            f"'{where}' has dtype {repr(value)[:200]}: {error}. Write its metadata again"
-        ) from error
+        raise malformed(where, "dtype", value, f"one of numpy: {error}") from error
     if value is None:
-        raise MalformedFileError(f"'{where}' has no dtype. Write its metadata again")
+        raise malformed(where, "dtype", value, "one of numpy")
     if not dtype.hasobject:
         check_itemsize(dtype, where=where)
         return dtype
@@ -243,10 +233,7 @@ def fill_from_zarr2(value: Any, stored: np.dtype[Any], /, *, where: str) -> Fill
         with np.errstate(over="ignore"):
             return _fill(value, stored)
     except (ManifestError, ValueError, TypeError, OverflowError, binascii.Error) as error:
-        raise MalformedFileError(
-            f"'{where}' has fill_value {value!r}, which does not fit dtype '{stored}': {error}. Write its metadata "
-            "again, or set fill_value to null"
-        ) from error
+        raise malformed(where, "fill_value", value, f"null, or a value of dtype '{stored}': {error}") from error
 
 
 def _fill(value: Any, stored: np.dtype[Any]) -> Fill:

@@ -16,10 +16,17 @@ from zarr.dtype import data_type_registry
 
 from virtualstack.codecs.codec import Codec
 from virtualstack.codecs.shards import SHARDS
-from virtualstack.errors import MalformedFileError, ManifestError, UnsupportedFeatureError
+from virtualstack.errors import ManifestError, UnsupportedFeatureError
 from virtualstack.manifests import Fill
 from virtualstack.printable import counted
-from virtualstack.zarr.metadata.array import ArrayMetadata, check_itemsize, ordered_encoding, read_counts, read_names
+from virtualstack.zarr.metadata.array import (
+    ArrayMetadata,
+    check_itemsize,
+    malformed,
+    ordered_encoding,
+    read_counts,
+    read_names,
+)
 from virtualstack.zarr.metadata.attributes import with_dtypes
 from virtualstack.zarr.metadata.shards import Shards
 
@@ -55,14 +62,9 @@ def parse_zarr3(
         raise _unsupported(where, f"chunk grid '{grid[0]}'")
     edges = None if grid[0] == "regular" else _edges(grid[1], shape, where)
     if edges is None:
-        chunks = read_counts(grid[1], "chunk_shape", least=1, where=where)
+        chunks = read_counts(grid[1], "chunk_shape", least=1, where=where, n=len(shape))
     else:
         chunks = tuple(int(x.max(initial=1)) for x in edges)
-    if len(shape) != len(chunks):
-        raise MalformedFileError(
-            f"'{where}' has shape {shape} and chunks {chunks}; expected as many chunk lengths as axes. Write its "
-            "metadata again"
-        )
     native, fill = _dtype_and_fill(data, where)
     listed = _listed(data.get("codecs"), where)
     shards = None
@@ -89,9 +91,7 @@ def parse_zarr3(
 def _check_members(data: Mapping[str, Any], where: str) -> None:
     """Raise an error for unknown members that may change how the array is read."""
     if data.get("zarr_format", 3) != 3:
-        raise MalformedFileError(
-            f"'{where}' has zarr_format {data['zarr_format']!r} in zarr.json; expected 3. Write its metadata again"
-        )
+        raise malformed(where, "zarr_format", data["zarr_format"], "3 in zarr.json")
     if data.get("storage_transformers"):
         raise _unsupported(where, f"storage transformers {str(data['storage_transformers'])[:100]}")
     _refuse_unknown(data, _MEMBERS, where)
@@ -110,9 +110,7 @@ def _refuse_unknown(data: Mapping[str, Any], known: frozenset[str], where: str) 
 
 def _object(attributes: object, where: str) -> Mapping[str, Any]:
     if attributes is not None and not isinstance(attributes, Mapping):
-        raise MalformedFileError(
-            f"'{where}' has attributes {str(attributes)[:100]}; expected an object. Write its metadata again"
-        )
+        raise malformed(where, "attributes", attributes, "an object")
     return attributes or {}
 
 
@@ -124,25 +122,20 @@ def _shards(
     where: str,
 ) -> tuple[tuple[int, ...], list[tuple[str, dict[str, Any]]], Shards]:
     """Read the configuration of ``sharding_indexed``: lengths of chunks in shards, their codecs, and the shards."""
-    chunks = read_counts(options, "chunk_shape", least=1, where=where)
+    chunks = read_counts(options, "chunk_shape", least=1, where=where, n=len(shape))
     counts = [-(-n // length) for n, length in zip(shape, outer, strict=True)]
     if edges is None and max(counts, default=0) > _MAX_AXIS_CHUNKS:
         raise _unsupported(where, f"grid of more than {_MAX_AXIS_CHUNKS} shards along one axis")
     if edges is None:
         edges = tuple(np.full(count, length, np.int64) for count, length in zip(counts, outer, strict=True))
-    if len(chunks) != len(shape) or any((x % n).any() for x, n in zip(edges, chunks, strict=True)):
-        raise MalformedFileError(
-            f"'{where}' has shards of {outer} with chunks of {chunks}; expected chunk lengths that divide those of "
-            "the shards. Write its metadata again"
-        )
+    if any((x % n).any() for x, n in zip(edges, chunks, strict=True)):
+        raise malformed(where, "chunk_shape", chunks, f"lengths that divide those of the shards, {outer}")
     names = [(name, config.get("endian")) for name, config in _listed(options.get("index_codecs"), where)]
     if names[:1] != [("bytes", "little")] or names[1:] not in ([], [("crc32c", None)]):
         raise _unsupported(where, f"index of shards with the codecs {options.get('index_codecs')!r}")
     location = options.get("index_location", "end")
     if location not in ("start", "end"):
-        raise MalformedFileError(
-            f"'{where}' has index_location {location!r}; expected 'start' or 'end'. Write its metadata again"
-        )
+        raise malformed(where, "index_location", location, "'start' or 'end'")
     shards = Shards(
         edges=tuple(_within(x, length) // n for x, length, n in zip(edges, shape, chunks, strict=True)),
         grid=tuple(-(-length // n) for length, n in zip(shape, chunks, strict=True)),
@@ -160,11 +153,10 @@ def _within(edges: NDArray[np.int64], length: int) -> NDArray[np.int64]:
 def _edges(grid: Mapping[str, Any], shape: Sequence[int], where: str) -> tuple[NDArray[np.int64], ...]:
     """Read the chunk lengths of a rectilinear grid, one array an axis."""
     listed = grid.get("chunk_shapes")
-    if grid.get("kind") != "inline" or not isinstance(listed, list) or len(listed) != len(shape):
-        raise MalformedFileError(
-            f"'{where}' has a rectilinear grid of kind {grid.get('kind')!r} with chunk_shapes {repr(listed)[:100]}; "
-            f"expected kind 'inline' and {counted(len(shape), 'item')}. Write its metadata again"
-        )
+    if grid.get("kind") != "inline":
+        raise malformed(where, "a rectilinear grid of kind", grid.get("kind"), "kind 'inline'")
+    if not isinstance(listed, list) or len(listed) != len(shape):
+        raise malformed(where, "chunk_shapes", listed, counted(len(shape), "item"))
     edges = tuple(_axis_edges(item, length, where) for item, length in zip(listed, shape, strict=True))
     if math.prod(np.unique(x).size for x in edges) > _MAX_CHUNK_SHAPES:
         raise _unsupported(where, f"grid of chunks in more than {_MAX_CHUNK_SHAPES} shapes")
@@ -183,10 +175,8 @@ def _axis_edges(item: object, length: int, where: str) -> NDArray[np.int64]:
                 runs.append((part[0], part[1]))
     n_items = len(item) if isinstance(item, list) else 1
     if not item or len(runs) != n_items or sum(n * count for n, count in runs) < length:
-        raise MalformedFileError(
-            f"'{where}' has chunk lengths {str(item)[:100]} along an axis of {length} elements; expected whole "
-            "numbers, or pairs of length and count, that reach its end. Write its metadata again"
-        )
+        expected = f"whole numbers, or pairs of length and count, that reach the end of {length} elements"
+        raise malformed(where, "chunk lengths", item, expected)
     if sum(count for _, count in runs) > _MAX_AXIS_CHUNKS:
         raise _unsupported(where, f"rectilinear grid of more than {_MAX_AXIS_CHUNKS} chunks along one axis")
     return np.repeat(*np.array(runs, np.int64).T)
@@ -202,9 +192,7 @@ def _named(value: object, what: str, where: str) -> tuple[str, dict[str, Any]]:
         return value, {}
     if isinstance(value, Mapping) and isinstance(value.get("name"), str):
         return value["name"], dict(value.get("configuration") or {})
-    raise MalformedFileError(
-        f"'{where}' has {what} {repr(value)[:200]}; expected a name, or an object with a name. Write its metadata again"
-    )
+    raise malformed(where, what, value, "a name, or an object with a name")
 
 
 def _unsupported(where: str, feature: str) -> UnsupportedFeatureError:
@@ -227,16 +215,14 @@ def _dtype_and_fill(data: Mapping[str, Any], where: str) -> tuple[np.dtype[Any],
             raise _unsupported(where, f"data type {spec!r}")
         return dtype.newbyteorder("=") if dtype.kind != "T" else dtype, Fill.from_value(value, dtype)
     except (ValueError, TypeError, KeyError, OverflowError, ManifestError) as error:
-        raise MalformedFileError(
-            f"'{where}' has the data type {repr(spec)[:200]} and the fill value {repr(data.get('fill_value'))[:200]}: "
-            f"{error}. Write its metadata again"
-        ) from error
+        found = spec, data.get("fill_value")
+        raise malformed(where, "the data type and fill value", found, f"those of zarr: {error}") from error
 
 
 def _listed(listed: object, where: str) -> list[tuple[str, dict[str, Any]]]:
     """Return names and configurations of codecs."""
     if not isinstance(listed, Sequence) or isinstance(listed, str):
-        raise MalformedFileError(f"'{where}' has codecs {repr(listed)[:99]}; expected a list. Write its metadata again")
+        raise malformed(where, "codecs", listed, "a list")
     return [_named(value, "codec", where) for value in listed]
 
 
@@ -249,9 +235,7 @@ def _codecs(
             raise _unsupported(where, f"codec '{SHARDS}'")
         if name == "bytes":
             if options.get("endian") not in (None, "little", "big"):
-                raise MalformedFileError(
-                    f"'{where}' has endian {options['endian']!r}; expected 'little' or 'big'. Write its metadata again"
-                )
+                raise malformed(where, "endian", options["endian"], "'little' or 'big'")
             if native.kind != "T" and options.get("endian") == "big":
                 dtype = native.newbyteorder(">")
         elif name == "transpose" and position == 0:
@@ -263,10 +247,7 @@ def _codecs(
 
 def _transpose(order: object, ndim: int, where: str) -> tuple[int, ...]:
     if not isinstance(order, list) or sorted(order) != list(range(ndim)):
-        raise MalformedFileError(
-            f"'{where}' has transpose order {order!r}, which is not a permutation of {ndim} axes. Write its "
-            "metadata again"
-        )
+        raise malformed(where, "transpose order", order, f"a permutation of {ndim} axes")
     return tuple(order)
 
 
@@ -292,9 +273,7 @@ def _attributes(attributes: Mapping[str, Any], dtype: np.dtype[Any], where: str)
             parts = [_double(x) for x in (value if isinstance(value, list) else [value])]
             decoded = complex(*parts) if dtype.kind == "c" else parts[0]
     except (binascii.Error, struct.error, TypeError, ValueError, IndexError) as error:
-        raise MalformedFileError(
-            f"'{where}' has _FillValue {value!r}, which is not base64 of a double. Write its metadata again"
-        ) from error
+        raise malformed(where, "_FillValue", value, "base64 of a double") from error
     return {**attributes, "_FillValue": decoded if dtype.kind == "S" else _typed(decoded, dtype)}
 
 
