@@ -89,7 +89,7 @@ def write_kerchunk(
 
     If an array whose manifest is not in memory is written as parquet, memory does not grow with the number of
     references. The manifest is read twice. The first time checks, before anything is written, that kerchunk can express
-    it. A manifest whose chunks have several encodings or unpack numbers is read as a whole.
+    it. A manifest is read as a whole if its chunks have several encodings, unpack numbers, or must be written out.
 
     JSON files appear as a whole or not at all. A local parquet directory is written under another name and renamed. For
     an object store, its files are made in a temporary directory and then uploaded one by one. Until the last file is

@@ -4,16 +4,14 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
 
 from virtualstack.codecs.pipeline import CodecError
 from virtualstack.errors import IN_ANOTHER_WAY, ManifestError, Remedy, WriterError
-from virtualstack.manifests import INLINE, ChunkEncoding, ChunkManifest, Fill, Manifest
-from virtualstack.manifests.cells import CellNumbers
-from virtualstack.manifests.manifest import Tables, UnreadManifest
+from virtualstack.manifests import INLINE, ChunkEncoding, ChunkManifest, Fill
 from virtualstack.zarr.metadata.encode import MAX_FILL_BYTES, can_hold, encode_fill
 
 __all__ = ["FillBudget", "can_hold_fill", "check_budget", "choose_fill", "encode_fill_chunk", "inline_holes"]
@@ -93,46 +91,10 @@ def can_hold_fill(fill: Fill, encoding: ChunkEncoding, /) -> bool:
     return can_hold(fill, ChunkEncoding.c_order(encoding.dtype, (sample,), encoding.codecs))
 
 
-@dataclass(frozen=True)
-class _InlinedHoles(UnreadManifest):
-    """A manifest that is not in memory, with one INLINE chunk instead of its chunks without bytes."""
-
-    base: Manifest
-    chunk: bytes
-
-    @property
-    def shape(self) -> tuple[int, ...]:
-        return self.base.shape
-
-    @property
-    def url(self) -> str | None:
-        return self.base.url
-
-    @property
-    def tables(self) -> Tables:
-        return self.base.tables
-
-    def read_entries(self, cells: CellNumbers, shape: tuple[int, ...], /) -> ChunkManifest:
-        return _inlined(self.base.pick(cells), self.chunk)
-
-    def summary(self) -> None:
-        return None
-
-
-def inline_holes(manifest: Manifest, chunk: bytes, /) -> Manifest:
+def inline_holes(manifest: ChunkManifest, chunk: bytes, /) -> ChunkManifest:
     """Return the manifest with one INLINE chunk, stored once, instead of all chunks without bytes."""
-    if not isinstance(manifest, ChunkManifest):
-        return _InlinedHoles(manifest, chunk)
-    return _inlined(manifest, chunk)
-
-
-def _inlined(manifest: ChunkManifest, chunk: bytes) -> ChunkManifest:
     entries = manifest.entries.copy()
-    holes = manifest.holes
-    entries["location"][holes] = INLINE
-    entries["encoding"][holes] = 0
-    entries["offset"][holes] = len(manifest.inline)
-    entries["length"][holes] = len(chunk)
+    entries[manifest.holes] = (INLINE, 0, len(manifest.inline), len(chunk))
     return replace(manifest, entries=entries, inline=manifest.inline + chunk)
 
 

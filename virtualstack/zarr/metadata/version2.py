@@ -98,7 +98,6 @@ def takes_holes(array: ManifestArray, plain: PlainArray, /) -> bool:
         return True
     try:
         encoding = _encoding(array, plain.chunks, plain, "")
-        codecs_to_zarr2(encoding.codecs, variable="")
         raw = restore_cf(array.attributes, array.cf, variable="")
         _, is_written_out = choose_fill(plain.fill, raw, array.dtype, has_holes=True)
     except WriterError:  # another reason, which `make_hierarchy` reports
@@ -119,19 +118,19 @@ def _array(
             variable=variable,
             feature=plain,
         )
-    encoding = _encoding(array, plain.chunks, plain, variable)
     raw = restore_cf(array.attributes, array.cf, variable=variable)
     extra = keep_unwritable_attributes(raw, array.dtype)
     fill, is_written_out = choose_fill(plain.fill, raw, array.dtype, has_holes=plain.n_holes > 0)
-    zarray, attributes = _documents(array, raw, variable, plain.chunks, encoding, _order(plain, variable), fill)
+    zarray, attributes = _documents(array, raw, variable, plain.chunks, plain, fill)
     manifest = array.manifest
     if isinstance(manifest, ChunkManifest):
         manifest = manifest.compact()
     if is_written_out:
+        encoding = _encoding(array, plain.chunks, plain, variable)
         chunk = encode_fill_chunk(plain.fill, encoding, variable=variable)
         n_copies = 1 if shares_chunks else plain.n_holes
         check_budget(plain.n_holes, n_copies, len(chunk), fill_budget, variable=variable)
-        manifest = inline_holes(manifest, chunk)
+        manifest = inline_holes(array.in_memory().compact(), chunk)
     return zarray | extra, attributes, manifest  # readers of zarr v2 ignore keys that they do not know
 
 
@@ -146,15 +145,13 @@ def describe_array(
         The two documents, and whether chunks without bytes must be served as chunks full of the fill value.
     """
     check_name(variable.rpartition("/")[2], variable, 2)
-    encoding = _encoding(array, chunks, plain, variable)
-    order = "C" if plain is None else _order(plain, variable)
     raw = restore_cf(array.attributes, array.cf, variable=variable)
     own = array.manifest.tables.fill
     fill, _ = choose_fill(own, raw, array.dtype, has_holes=False)
     writes_fill = fill is not None and fill != own  # no chunk is ever missing then, so that the value has no other use
     if fill is None:
         fill, writes_fill = choose_fill(own, raw, array.dtype, has_holes=True)
-    return *_documents(array, raw, variable, chunks, encoding, order, fill), writes_fill
+    return *_documents(array, raw, variable, chunks, plain, fill), writes_fill
 
 
 def _documents(
@@ -162,12 +159,11 @@ def _documents(
     raw: dict[str, Any],
     variable: str,
     chunks: tuple[int, ...],
-    encoding: ChunkEncoding,
-    order: str,
+    plain: PlainArray | None,
     fill: Fill | None,
-    /,
 ) -> tuple[dict[str, Any], dict[str, Any]]:
     """Return ``.zarray`` and ``.zattrs`` with the attributes ``raw``."""
+    encoding = _encoding(array, chunks, plain, variable)
     filters, compressor = codecs_to_zarr2(encoding.codecs, variable=variable)
     if fill is not None:
         raw.pop("_FillValue", None)
@@ -178,7 +174,7 @@ def _documents(
         "shape": list(array.shape),
         "chunks": list(chunks),
         "dtype": dtype_to_zarr2(encoding.dtype, variable=variable),
-        "order": order,
+        "order": "C" if plain is None else _order(plain, variable),
         "compressor": compressor,
         "filters": filters,
         "fill_value": None if fill is None else fill_to_zarr2(fill, encoding.dtype),
