@@ -19,7 +19,7 @@ from xarray import conventions
 from virtualstack.codecs.cf import CF, NAT, Packing, cf_codec, parse_packing
 from virtualstack.codecs.cf_times import CODING_ERRORS, DURATIONS, datetime_scale, datetime_units, quiet
 from virtualstack.codecs.codec import Codec
-from virtualstack.errors import ManifestError
+from virtualstack.manifests.agreement import is_missing, stored_number
 from virtualstack.manifests.array import ManifestArray
 from virtualstack.manifests.cf import same_value, value_changing
 from virtualstack.manifests.chunk_manifest import ChunkManifest
@@ -271,27 +271,6 @@ def repack(array: ManifestArray, /) -> ManifestArray:
 
 def _stored_fill(fill: Fill, packing: Packing) -> Fill | None:
     """Return a stored number that decodes to a fill value, or ``None`` if no number does."""
-    dtype = native(packing.stored)
-    declared = [x for key in ("_FillValue", "missing_value") for x in np.ravel(packing.attributes.get(key, ()))]
-    candidates = [*declared, 0, *_inverse(fill, packing)]
-    for value in candidates:
-        try:
-            found = Fill.from_value(value, dtype)
-            if _decoded_fill(found, packing) == fill:
-                return found
-        except (ManifestError, ValueError):
-            continue
-    return None
-
-
-def _inverse(fill: Fill, packing: Packing) -> list[Any]:
-    with np.errstate(all="ignore"):
-        value = np.array(fill.value).astype(np.float64) if fill.dtype.kind not in "mM" else np.array(np.nan)
-        number = (value - float(packing.offset or 0)) / float(packing.scale or 1)
-    if packing.stored.kind == "f":
-        return [float(number)]
-    if not np.isfinite(number):
-        return []
-    nearest = int(np.rint(number))
-    size = 1 << (8 * packing.stored.itemsize)
-    return [nearest, nearest - size]
+    value = None if is_missing(fill.value) else fill.value
+    found = stored_number(native(packing.stored), packing.attributes, value)
+    return found if found is not None and _decoded_fill(found, packing) == fill else None

@@ -277,14 +277,11 @@ def _segment_names(archive: Archive, number: int) -> set[str]:
     Neither relocations of sources nor the URL of the store in them matter here: the store may have been opened
     through a link or another scheme.
     """
-    prefixes = replace(archive.prefixes, moved=())
     segment = archive.segment(number)
     names = {segment.name}
-    for page in range(segment.n_pages):
-        for row in archive.source_rows(segment, page):
-            path = prefixes.written(row, segment.prefixes)
-            if name := _name_in(path[path.rfind(f"{SEGMENTS}/") :]):
-                names.add(name)
+    for path in replace(archive, prefixes=replace(archive.prefixes, moved=())).written_sources(segment):
+        if name := _name_in(path[path.rfind(f"{SEGMENTS}/") :]):
+            names.add(name)
     return names
 
 

@@ -150,7 +150,4 @@ def _meet(a: str, b: str) -> bool:
 def _written(archive: Archive) -> Iterator[str]:
     """Yield all sources in their written form."""
     for number in range(archive.segments.n):
-        segment = archive.segment(number)
-        for page in range(segment.n_pages):
-            for row in archive.source_rows(segment, page):
-                yield archive.prefixes.written(row, segment.prefixes)
+        yield from archive.written_sources(archive.segment(number))

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import sys
 import zlib
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
 from functools import partial
 from typing import Any, Protocol
@@ -273,6 +273,12 @@ class Archive:
             return segment.sources.rows
         found: SourcePage = self._kept((segment.name, "sources", page), partial(self._read_sources, segment, page))
         return found.rows
+
+    def written_sources(self, segment: Segment, /) -> Iterator[str]:
+        """Yield all sources of a segment in their written form, after relocations."""
+        for page in range(segment.n_pages):
+            for row in self.source_rows(segment, page):
+                yield self.prefixes.written(row, segment.prefixes)
 
     def _read_sources(self, segment: Segment, page: int) -> SourcePage:
         key = sources_key(segment.name, page)

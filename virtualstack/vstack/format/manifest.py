@@ -26,7 +26,7 @@ from virtualstack.manifests import (
     ManifestSummary,
 )
 from virtualstack.manifests.cell_bounds import check_reach, fit
-from virtualstack.manifests.cells import CellNumbers, begins_run
+from virtualstack.manifests.cells import CellNumbers, begins_run, distinct_rows
 from virtualstack.manifests.manifest import UnreadManifest
 from virtualstack.manifests.paged import map_in_threads
 from virtualstack.vstack.format.archive import Archive, Segment
@@ -297,15 +297,8 @@ class _Rows:
 
         A large chunk is then read once, even if many rows show parts of it.
         """
-        keys = [self.columns[2, at], self.columns[1, at], *([] if self.segment is None else [self.segment[at]])]
-        order = np.lexsort(keys)
-        is_new = np.ones(len(at), np.bool_)
-        is_new[1:] = np.any([key[order][1:] != key[order][:-1] for key in keys], 0)
-        if is_new.all():
-            return np.arange(len(at)), np.arange(len(at))
-        back = np.zeros(len(at), np.intp)
-        back[order] = np.cumsum(is_new) - 1
-        return order[is_new], back
+        segment = [] if self.segment is None else [self.segment[at]]
+        return distinct_rows([*segment, self.columns[1, at], self.columns[2, at]])
 
     def _heap(self, archive: Archive, at: NDArray[np.intp]) -> list[bytes]:
         """Read the inline chunks of some rows."""

@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 
 from virtualstack.errors import ConflictError
 from virtualstack.manifests import ManifestGroup, same_value
-from virtualstack.manifests.serialised.headers import ArrayHeader, same_group_header, same_header
+from virtualstack.manifests.serialised.headers import same_group_header, same_header
 from virtualstack.vstack.format.archive import Archive
 from virtualstack.vstack.format.history import array_in, bundle_bytes
 from virtualstack.vstack.format.rows import Placements
@@ -78,9 +78,9 @@ def _rebased(path: str, change: ArrayEdit, old: ArrayNode | None, head: Snapshot
         raise _conflict(f"variable '{path}'", url, head)
     if not change.merges and any(_overlap(theirs, Placements(part.rows)) for part in change.parts):
         raise _conflict(f"the same chunks of variable '{path}'", url, head)
-    if _same(old.header, new.header) or _same(change.header, new.header):
+    if same_header(old.header, new.header) or same_header(change.header, new.header):
         return change
-    if not _same(change.header, old.header):
+    if not same_header(change.header, old.header):
         raise _conflict(f"metadata of variable '{path}'", url, head)
     return replace(change, header=new.header)
 
@@ -132,7 +132,7 @@ def _is_same(before: ArrayNode, now: ArrayNode | None) -> bool:
         now is not None
         and before.generation == now.generation
         and before.n_placed == now.n_placed
-        and _same(before.header, now.header)
+        and same_header(before.header, now.header)
     )
 
 
@@ -144,10 +144,6 @@ def _is_grown(before: ArrayNode, now: ArrayNode) -> bool:
     if a.dtype != b.dtype or a.dimension_names != b.dimension_names:
         return False
     return all(x.begins(y) for x, y in zip(a.grid.axes, b.grid.axes, strict=True))
-
-
-def _same(a: ArrayHeader, b: ArrayHeader) -> bool:
-    return a is b or (a.grid == b.grid and same_header(a, b))
 
 
 def _overlap(a: Placements, b: Placements) -> bool:
@@ -206,7 +202,7 @@ def _is_longer(path: str, base: Snapshot, head: Snapshot, archive: Archive) -> b
     if old.bundled is None or new.bundled is None:
         return _is_grown(old, new) and rows_since(new, old.n_placed, archive) is not None
     a, b = old.header, new.header
-    if not _same(a, replace(b, grid=a.grid)) or len(a.grid.axes) != 1:
+    if not same_header(a, replace(b, grid=a.grid)) or len(a.grid.axes) != 1:
         return False
     before, now = (
         array_in(snapshot, path, archive, bundle_bytes(snapshot, archive.objects)).in_memory()

@@ -161,7 +161,7 @@ def _is_same(a: ArrayNode, b: ArrayNode) -> bool:
     """Return whether two arrays have the same placements, tables, grid and metadata, and are not bundled."""
     x, y = a.header, b.header
     tables = (x.encodings, x.fills) == (y.encodings, y.fills)
-    return a.placements == b.placements and a.bundled is None and tables and x.grid == y.grid and same_header(x, y)
+    return a.placements == b.placements and a.bundled is None and tables and same_header(x, y)
 
 
 def _sharing(group: ManifestGroup, other: ManifestGroup, paths: frozenset[str], at: str = "") -> ManifestGroup:

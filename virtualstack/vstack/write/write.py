@@ -187,7 +187,7 @@ def _bundled(path: str, array: ManifestArray, base: Snapshot, bundle: bytes) -> 
     chunk = bundle_chunk(raw, array.itemsize)
     old = base.arrays.get(path)
     header = ArrayHeader.from_array(array)
-    if old is not None and old.bundled is not None and _same(old.header, header):
+    if old is not None and old.bundled is not None and same_header(old.header, header):
         offset, length = old.bundled
         if bundle[offset : offset + length] == chunk and old.header.encodings == header.encodings:
             return None
@@ -206,8 +206,4 @@ def _is_whole_array(piece: Piece, path: str, base: Snapshot) -> bool:
 
 def _is_same(path: str, array: ManifestArray, base: Snapshot) -> bool:
     node = base.arrays.get(path)
-    return node is not None and node.bundled is None and _same(node.header, ArrayHeader.from_array(array))
-
-
-def _same(a: ArrayHeader, b: ArrayHeader) -> bool:
-    return a.grid == b.grid and same_header(a, b)
+    return node is not None and node.bundled is None and same_header(node.header, ArrayHeader.from_array(array))
