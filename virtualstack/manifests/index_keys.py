@@ -33,7 +33,7 @@ from virtualstack.manifests.indexing import (
 from virtualstack.manifests.manifest import Manifest, hollow
 from virtualstack.manifests.view import ManifestView
 
-__all__ = ["from_zero", "index_chunks", "index_view", "take_axis", "take_points", "without_dots"]
+__all__ = ["Item", "expand", "from_zero", "index_chunks", "index_view", "take_axis", "take_points"]
 
 
 def take_axis(chunks: Chunks, axis: int, index: NDArray[np.int64], /) -> Chunks:
@@ -88,12 +88,12 @@ def take_points(chunks: Chunks, index: Sequence[NDArray[np.int64]], /) -> Chunks
     return Chunks(replace(manifest, encodings=encodings), ChunkGrid((*(ChunkAxis.regular(n, 1) for n in shape), *rest)))
 
 
-type _Item = int | slice | NDArray[np.int64] | None
+type Item = int | slice | NDArray[np.int64] | None
 
 
 def index_chunks(chunks: Chunks, key: object, /) -> Chunks:
     """Index as numpy does, with basic and advanced indexing."""
-    items = _expand(key, chunks.grid.array_shape)
+    items = expand(key, chunks.grid.array_shape)
     if any(isinstance(item, np.ndarray) for item in items):
         return _advanced(chunks, items)
     axis = 0
@@ -119,9 +119,9 @@ def index_view(manifest: Manifest, grid: ChunkGrid, key: object, /) -> tuple[Man
         The indexed manifest, its grid, and the rest of the key, or ``None`` if the key is used up. If the key has
         arrays, the cells that they meet are read, and the rest of the key applies to these cells.
     """
-    view, rest = ManifestView.from_manifest(manifest, grid), list[_Item]()
+    view, rest = ManifestView.from_manifest(manifest, grid), list[Item]()
     axis, empty = 0, list[int]()
-    for item in _expand(key, grid.array_shape):
+    for item in expand(key, grid.array_shape):
         if item is None:
             rest.append(None)
             continue
@@ -150,7 +150,7 @@ def index_view(manifest: Manifest, grid: ChunkGrid, key: object, /) -> tuple[Man
     return view.simplified(), view.grid, None
 
 
-def _span(item: int | slice | NDArray[np.int64], length: int) -> tuple[range, _Item]:
+def _span(item: int | slice | NDArray[np.int64], length: int) -> tuple[range, Item]:
     """Return the elements that an item selects from, and the rest of the item relative to them."""
     if isinstance(item, int):
         return range(item, item + 1), 0
@@ -160,7 +160,7 @@ def _span(item: int | slice | NDArray[np.int64], length: int) -> tuple[range, _I
     return range(low, high), item - low
 
 
-def _read_met(view: ManifestView, items: list[_Item]) -> tuple[ChunkManifest, ChunkGrid, Any]:
+def _read_met(view: ManifestView, items: list[Item]) -> tuple[ChunkManifest, ChunkGrid, Any]:
     """Read only the cells that a key meets; return them with their grid and the key on that grid."""
     rest, axes = list(items), list(view.grid.axes)
     cells: list[NDArray[np.int64]] = []
@@ -177,7 +177,7 @@ def _read_met(view: ManifestView, items: list[_Item]) -> tuple[ChunkManifest, Ch
     return view.simplified().pick(np.ix_(*cells)), ChunkGrid(tuple(axes)), tuple(rest)
 
 
-def _advanced(chunks: Chunks, items: list[_Item]) -> Chunks:
+def _advanced(chunks: Chunks, items: list[Item]) -> Chunks:
     """Index by arrays; integers become arrays too, and all of them are broadcast together."""
     axes: list[int] = []
     index: list[NDArray[np.int64]] = []
@@ -239,12 +239,12 @@ def _points(
     return take_points(chunks, [np.broadcast_to(x, shape) for x in index]), list(range(len(shape)))
 
 
-def _expand(key: object, shape: tuple[int, ...]) -> list[_Item]:
+def expand(key: object, shape: tuple[int, ...]) -> list[Item]:
     """Return a key as one item for each axis and new axis, without Ellipsis; integers and arrays count from 0."""
     found = [_item(item) for item in (key if isinstance(key, tuple) else (key,))]
-    items: list[_Item] = []
+    items: list[Item] = []
     axis = 0
-    for item in without_dots(found, len(shape), sum(map(_width, found))):
+    for item in _without_dots(found, len(shape), sum(map(_width, found))):
         if item is None or isinstance(item, slice):
             items.append(item)
         elif isinstance(item, np.ndarray) and item.dtype == np.bool_:
@@ -290,14 +290,8 @@ def _check_mask(mask: NDArray[np.bool_], axis: int, shape: tuple[int, ...]) -> N
             raise IndexError(f"boolean index of {n} elements on axis {axis + i} with size {shape[axis + i]}")
 
 
-def without_dots(items: Sequence[Any], ndim: int, n_indexed: int, /) -> list[Any]:
-    """Return a key with whole slices, for all axes that its items do not index, in place of ``...`` or at its end.
-
-    Raises
-    ------
-    IndexError
-        The items index more than ``ndim`` axes, or there is more than one ellipsis.
-    """
+def _without_dots(items: Sequence[Any], ndim: int, n_indexed: int, /) -> list[Any]:
+    """Return a key with whole slices, for all axes that its items do not index, in place of ``...`` or at its end."""
     if n_indexed > ndim:
         raise IndexError(f"too many indices: the array has {ndim} axes, {n_indexed} were indexed")
     dots = [i for i, item in enumerate(items) if isinstance(item, EllipsisType)]
@@ -312,15 +306,9 @@ def from_zero(index: int, axis: int, length: int, /) -> int: ...
 @overload
 def from_zero(index: NDArray[Any], axis: int, length: int, /) -> NDArray[np.int64]: ...
 def from_zero(index: int | NDArray[Any], axis: int, length: int, /) -> int | NDArray[np.int64]:
-    """Return indices that count from the beginning of their axis.
-
-    Raises
-    ------
-    IndexError
-        An index is out of range.
-    """
-    values = np.asarray(index)
-    for extreme in (int(values.min()), int(values.max())) if values.size else ():
+    """Return indexes that count from the beginning of their axis; one that is out of range is an `IndexError`."""
+    values = (index,) if isinstance(index, int) else (index.min(), index.max()) if index.size else ()
+    for extreme in map(int, values):
         if not -length <= extreme < length:
             raise IndexError(f"index {extreme} is out of bounds for axis {axis} with size {length}")
     if isinstance(index, int):

@@ -16,7 +16,7 @@ from virtualstack.manifests import FIRST, INLINE, ChunkAxis, ChunkEncoding, Chun
 from virtualstack.reading.decode import DecodeBatch, fill_holes
 from virtualstack.reading.fetch import StoredBytes, batches, decode_pool, fetch, n_decoders, read_ahead_pool
 from virtualstack.reading.plan import DAMAGED, Plan, find_decoding, make_plan, only_fill, strided, undecodable
-from virtualstack.reading.selection import OuterKey, Selection, expand, select, select_points
+from virtualstack.reading.selection import OuterKey, Selection, expand_outer, select, select_points
 from virtualstack.storage import Storage, StorageLike
 
 __all__ = ["check_absent", "read_array", "read_points"]
@@ -38,7 +38,7 @@ def read_array(
     """
     check_absent(absent)
     storage = Storage.from_option(storage).with_access(array.access)
-    items = expand(key, array.ndim)
+    items = expand_outer(key, array.shape)
     values = _read_cell(array, items, storage)
     if values is not None:
         return values.reshape([n for n, item in zip(values.shape, items, strict=True) if isinstance(item, slice)])
@@ -177,7 +177,7 @@ def _read_cell(array: ManifestArray, items: list[Any], storage: Storage) -> NDAr
 
 
 def _ranges(shape: tuple[int, ...], items: list[Any]) -> Iterator[range]:
-    """Yield the elements that keys pick, up to the first key that is not an integer in bounds or a non-empty slice."""
+    """Yield the elements that keys pick, up to the first key that is not an integer or a non-empty slice."""
     for n, item in zip(shape, items, strict=True):
         if isinstance(item, slice):
             picked = range(n)[item]
@@ -185,9 +185,8 @@ def _ranges(shape: tuple[int, ...], items: list[Any]) -> Iterator[range]:
                 return
             # the step of a single element may be longer than can be counted
             yield picked if len(picked) > 1 else range(picked[0], picked[0] + 1)
-        elif isinstance(item, int | np.integer) and not isinstance(item, bool) and -n <= item < n:
-            at = int(item) % n
-            yield range(at, at + 1)
+        elif isinstance(item, int):
+            yield range(item, item + 1)
         else:
             return
 

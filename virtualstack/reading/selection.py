@@ -13,9 +13,9 @@ from numpy.typing import NDArray
 from virtualstack.manifests import ChunkAxis, ChunkGrid
 from virtualstack.manifests.cells import begins_run
 from virtualstack.manifests.grid import as_range
-from virtualstack.manifests.index_keys import from_zero, without_dots
+from virtualstack.manifests.index_keys import expand, from_zero
 
-__all__ = ["AxisKey", "OuterKey", "Segments", "Selection", "expand", "select", "select_points"]
+__all__ = ["AxisKey", "OuterKey", "Segments", "Selection", "expand_outer", "select", "select_points"]
 
 type AxisKey = int | np.integer[Any] | slice | Sequence[int] | NDArray[np.integer[Any]] | NDArray[np.bool_]
 type OuterKey = AxisKey | EllipsisType | tuple[AxisKey | EllipsisType, ...]
@@ -113,32 +113,30 @@ class Selection:
         return tuple(self.axes[i].length for i in self.kept)
 
 
-def select(grid: ChunkGrid, items: list[Any], /) -> Selection:
+def select(grid: ChunkGrid, items: Sequence[int | slice | NDArray[np.int64]], /) -> Selection:
     """Apply the keys of all axes to a chunk grid."""
-    axes, kept = [], []
-    for number, (axis, item) in enumerate(zip(grid.axes, items, strict=True)):
-        if isinstance(item, (int, np.integer)) and not isinstance(item, (bool, np.bool_)):
-            at = from_zero(int(item), number, axis.length)
-            axes.append(_of_range(axis, range(at, at + 1)))
-            continue
-        kept.append(number)
-        if isinstance(item, slice):
-            axes.append(_of_range(axis, range(axis.length)[item]))
+    axes = []
+    for axis, item in zip(grid.axes, items, strict=True):
+        if isinstance(item, np.ndarray):
+            axes.append(_of_array(axis, item))
         else:
-            axes.append(_of_array(axis, _index_array(item, number, axis.length)))
-    return Selection(tuple(axes), tuple(kept))
+            axes.append(_of_range(axis, range(axis.length)[item] if isinstance(item, slice) else range(item, item + 1)))
+    return Selection(tuple(axes), tuple(i for i, item in enumerate(items) if not isinstance(item, int)))
 
 
-def expand(key: OuterKey, ndim: int, /) -> list[Any]:
-    """Return a key as a list with one key for each axis."""
-    items: list[Any] = list(key) if isinstance(key, tuple) else [key]
-    return without_dots(items, ndim, sum(not isinstance(item, EllipsisType) for item in items))
+def expand_outer(key: OuterKey, shape: tuple[int, ...], /) -> list[int | slice | NDArray[np.int64]]:
+    """Return a key as a list with one key for each axis; arrays have one axis each."""
+    items: tuple[Any, ...] = key if isinstance(key, tuple) else (key,)
+    for item in items:
+        if item is None or isinstance(item, bool | np.bool_) or np.ndim(item) > 1:
+            raise IndexError(f"{item!r} is not an integer, a slice, or a 1-D array of integers or booleans")
+    return [item for item in expand(key, shape) if item is not None]
 
 
 def select_points(grid: ChunkGrid, items: Sequence[slice | NDArray[np.integer[Any]]], /) -> Selection:
     """Apply the indexes of points to a chunk grid."""
     joint = tuple(i for i, item in enumerate(items) if not isinstance(item, slice))
-    index = {i: _index_array(items[i], i, grid.axes[i].length) for i in joint}
+    index = {i: from_zero(np.asarray(items[i]), i, grid.axes[i].length) for i in joint}
     cells = {i: grid.axes[i].find(index[i]) for i in joint}
     order = np.lexsort([cells[i] for i in reversed(joint)])
     begins = np.flatnonzero(begins_run(order.size, *(of_points[order] for of_points in cells.values())))
@@ -149,20 +147,6 @@ def select_points(grid: ChunkGrid, items: Sequence[slice | NDArray[np.integer[An
         else:
             axes.append(_of_groups(axis, index[i][order], cells[i][order], begins, order))
     return Selection(tuple(axes), (), joint)
-
-
-def _index_array(item: Any, axis: int, length: int) -> NDArray[np.int64]:
-    index = np.asarray(item)
-    if index.ndim != 1 or (index.size and index.dtype.kind not in "iub"):
-        raise IndexError(
-            f"the index of axis {axis} has {index.ndim} axes and dtype '{index.dtype}'; expected integers, slices or "
-            "1-D arrays of integers or booleans"
-        )
-    if index.dtype.kind == "b":
-        if index.size != length:
-            raise IndexError(f"the boolean index of axis {axis} has {index.size} elements; the axis has {length}")
-        return np.flatnonzero(index)
-    return from_zero(index, axis, length)
 
 
 def _of_range(axis: ChunkAxis, picked: range) -> Segments:
