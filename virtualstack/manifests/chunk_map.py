@@ -140,7 +140,7 @@ def map_chunks(
     table = states.reshape(boxes.n_rows, boxes.n_columns, _STATES)
     total = table.sum((0, 1)).tolist()
     urls = tuple(row.url for row in sources.rows.values())
-    shown, order = _renumbered(source.number)
+    shown, order = _renumbered(source.numbers())
     prefix = common_prefix(tuple(urls[i] for i in order))
     x = boxes.axis
     return ChunkMap(
@@ -156,7 +156,7 @@ def map_chunks(
         column_elements=_elements(array, x, boxes.column_edges),
         states=table,
         source=shown.reshape(boxes.n_rows, boxes.n_columns),
-        encoding=encoding.number.reshape(boxes.n_rows, boxes.n_columns),
+        encoding=encoding.numbers().reshape(boxes.n_rows, boxes.n_columns),
         n_chunks=math.prod(shape),
         n_empty=total[EMPTY],
         n_absent=total[ABSENT],
@@ -266,26 +266,24 @@ class _Dominant:
     """The number that most chunks of each box have."""
 
     def __init__(self, n_boxes: int) -> None:
-        self.number = np.full(n_boxes, -1, np.int32)
-        self._count = np.zeros(n_boxes, np.int64)
+        self._n_boxes = n_boxes
+        self._pairs, self._counts = np.zeros(0, np.int64), np.zeros(0, np.int64)
 
     def add(self, box: NDArray[np.int64], number: NDArray[np.int32]) -> None:
-        """Count the chunks of a block. For each box, the greatest count of a number in a block, or in several, wins."""
-        most = int(number.max(initial=-1)) + 2
-        key = box * most + (number + 1)
-        begin = np.flatnonzero(begins_run(key.size, key))  # neighbours are mostly alike
-        length = np.diff(np.append(begin, key.size))
-        pair, run = np.unique(key[begin], return_inverse=True)
-        count = np.bincount(run, length).astype(np.int64)
-        at, value = np.divmod(pair, most)
-        at, value, count = at[value > 0], (value[value > 0] - 1).astype(np.int32), count[value > 0]
-        order = np.lexsort((-value, count, at))  # the first number wins if counts are equal
-        last = order[np.flatnonzero(np.append(at[order][1:] != at[order][:-1], True))] if order.size else order
-        at, value, count = at[last], value[last], count[last]
-        is_same = self.number[at] == value
-        self._count[at[is_same]] += count[is_same]
-        wins = ~is_same & (count > self._count[at])
-        self.number[at[wins]], self._count[at[wins]] = value[wins], count[wins]
+        """Count the chunks of a block by box and number."""
+        pair = (box << 32) + number
+        begin = np.flatnonzero(begins_run(pair.size, pair) & (number >= 0))  # neighbours are mostly alike
+        ends = np.append(np.flatnonzero(begins_run(pair.size, pair)), pair.size)
+        length = ends[np.searchsorted(ends, begin, "right")] - begin
+        self._pairs, which = np.unique(np.append(self._pairs, pair[begin]), return_inverse=True)
+        self._counts = np.bincount(which, np.append(self._counts, length), self._pairs.size).astype(np.int64)
+
+    def numbers(self) -> NDArray[np.int32]:
+        """Return the number of each box, the lowest of several with one count; -1 if no chunk has a number."""
+        found = np.full(self._n_boxes, -1, np.int32)
+        order = np.lexsort((-self._pairs, self._counts))
+        found[self._pairs[order] >> 32] = self._pairs[order] & 0xFFFFFFFF  # the last one counts
+        return found
 
 
 @dataclass(frozen=True, slots=True, eq=False, kw_only=True)

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import itertools
 import os
-from collections.abc import Sequence
+import sys
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from typing import Any, Self
 
@@ -30,6 +31,7 @@ from virtualstack.manifests import (
     ManifestGroup,
     inlined,
 )
+from virtualstack.manifests.cells import begins_run
 from virtualstack.manifests.manifest import Overlay
 from virtualstack.manifests.paged import map_in_threads
 from virtualstack.manifests.plain import PlainArray
@@ -157,11 +159,21 @@ def overwrite(
     reached = Storage.from_option(storage).with_access(array.access)
     _, lines = patch.cells()
     encodings, chunks = _encoded(array, patch.whole(lines, reached), [x - x[0] for x in lines])
-    manifest = _stored(chunks, encodings, array.manifest.tables.fill, absolute_url(to), reached)
-    box = [(int(x[0]), int(x[-1])) for x in lines]
-    cells = manifest.reshape(tuple(len(x) - 1 for x in lines))
-    placed = _placed(array, cells, box, 0).manifest
-    return replace(array, manifest=placed, access=reached.access(absolute_url(to)))
+    url = absolute_url(to)
+
+    def put(number: int, data: bytes) -> Location:
+        folder, _, key = url.rpartition("/")
+        if not reached.target(f"{folder}/").put_if_absent(key, data):
+            raise WriterError(
+                f"'{url}' already exists, and other references may need it. Give the name of a new file",
+                feature="existing target",
+            )
+        return Location(url, len(data))
+
+    shape = [len(x) - 1 for x in lines]
+    cells = _manifest(chunks, encodings, array.manifest.tables.fill, shape, put, sys.maxsize)
+    placed = _placed(array, cells, [(int(x[0]), int(x[-1])) for x in lines], 0).manifest
+    return replace(array, manifest=placed, access=reached.access(url))
 
 
 def _encoded(
@@ -202,24 +214,28 @@ def _compressed(cells: Sequence[NDArray[Any]]) -> tuple[list[ChunkEncoding], lis
     return [encodings[cell.shape] for cell in cells], map_in_threads(compress, cells)
 
 
-def _stored(
-    chunks: list[bytes], encodings: list[ChunkEncoding], fill: Fill, url: str, storage: Storage
+def _manifest(
+    chunks: list[bytes],
+    encodings: list[ChunkEncoding],
+    fill: Fill,
+    shape: Sequence[int],
+    put: Callable[[int, bytes], Location],
+    most: int,
 ) -> ChunkManifest:
-    """Write chunks into a new file, one after another, and return their manifest."""
-    folder, _, key = url.rpartition("/")
-    data = b"".join(chunks)
-    if not storage.target(f"{folder}/").put_if_absent(key, data):
-        raise WriterError(
-            f"'{url}' already exists, and other references may need it. Give the name of a new file",
-            feature="existing target",
-        )
+    """Put chunks one after another into objects, each complete with ``most`` bytes, and return their manifest."""
     rows = {encoding: row for row, encoding in enumerate(dict.fromkeys(encodings))}
+    lengths = np.array([len(chunk) for chunk in chunks], np.int64)
+    begins = np.cumsum(lengths) - lengths
+    is_first = begins_run(begins.size, begins // most)
+    first, number = np.flatnonzero(is_first), np.cumsum(is_first) - 1
+    ends = [*first[1:].tolist(), len(chunks)]
+    locations = [put(i, b"".join(chunks[a:b])) for i, (a, b) in enumerate(zip(first.tolist(), ends, strict=True))]
     entries = np.zeros(len(chunks), ENTRY)
-    entries["location"] = FIRST
+    entries["location"] = FIRST + number
     entries["encoding"] = [rows[encoding] for encoding in encodings]
-    entries["length"] = lengths = np.array([len(chunk) for chunk in chunks], np.int64)
-    entries["offset"] = np.cumsum(lengths) - lengths
-    return ChunkManifest(entries=entries, fills=(fill,), encodings=tuple(rows), locations=(Location(url, len(data)),))
+    entries["length"] = lengths
+    entries["offset"] = begins - begins[first][number]
+    return ChunkManifest(entries.reshape(shape), (fill,), tuple(rows), tuple(locations))
 
 
 def _placed(array: ManifestArray, new: ChunkManifest, box: list[tuple[int, int]], axis: int) -> ManifestArray:
@@ -243,31 +259,13 @@ def write_values(
 ) -> ChunkManifest:
     """Write values as compressed chunks, each with its checksum, and return their manifest."""
     encodings, chunks = _compressed(_cut(values, lines))
-    rows = {encoding: row for row, encoding in enumerate(dict.fromkeys(encodings))}
-    entries = np.zeros(len(encodings), ENTRY)
-    locations: list[Location] = []
-    waiting: list[bytes] = []
-    offset = 0
 
-    def put() -> None:
-        key = values_key(segment, len(locations))
-        objects.target.put(key, b"".join(waiting))
-        locations.append(Location(objects.url + key, offset))
+    def put(number: int, data: bytes) -> Location:
+        key = values_key(segment, number)
+        objects.target.put(key, data)
+        return Location(objects.url + key, len(data))
 
-    for i, (encoding, chunk) in enumerate(zip(encodings, chunks, strict=True)):
-        if offset >= _OBJECT_BYTES:
-            put()
-            waiting, offset = [], 0
-        entries[i] = (FIRST + len(locations), rows[encoding], offset, len(chunk))
-        waiting.append(chunk)
-        offset += len(chunk)
-    put()
-    return ChunkManifest(
-        entries=entries.reshape([len(x) - 1 for x in lines]),
-        fills=(fill,),
-        encodings=tuple(rows),
-        locations=tuple(locations),
-    )
+    return _manifest(chunks, encodings, fill, [len(x) - 1 for x in lines], put, _OBJECT_BYTES)
 
 
 def write(

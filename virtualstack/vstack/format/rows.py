@@ -325,18 +325,10 @@ def _latest(begins: NDArray[np.int64], ends: NDArray[np.int64], numbers: NDArray
     if (begins[1:] >= ends[:-1]).all():
         at = np.searchsorted(begins, numbers, "right") - 1
         return np.where((at >= 0) & (numbers < ends[at]), at, -1)
-    # The bounds of all intervals divide the numbers into pieces. Two overlapping runs of 2^k pieces cover an interval.
-    # From the longest runs down, the latest interval of a run is passed on to both of its halves.
-    lines = np.unique(np.concatenate([begins, ends]))
-    first, last = np.searchsorted(lines, begins), np.searchsorted(lines, ends)
-    level = np.frexp(last - first)[1] - 1
+    lines = np.unique(np.concatenate([begins, ends]))  # they divide the numbers into pieces
     latest = np.full(len(lines), -1, np.intp)
-    for k in range(int(level.max()), -1, -1):
-        half = 1 << k
-        if k < level.max():
-            latest[half:] = np.maximum(latest[half:], latest[:-half])
-        mine = np.flatnonzero(level == k)
-        np.maximum.at(latest, first[mine], mine)
-        np.maximum.at(latest, last[mine] - half, mine)
+    spans = np.searchsorted(lines, np.stack([begins, ends], 1))
+    for i, (first, last) in enumerate(spans.tolist()):
+        latest[first:last] = i
     piece = np.searchsorted(lines, numbers, "right") - 1
     return np.where(piece >= 0, latest[piece], -1)
