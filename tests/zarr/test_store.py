@@ -26,9 +26,8 @@ from virtualstack.manifests import ChunkManifest, ManifestGroup
 from virtualstack.reading import read_array
 from virtualstack.storage import MemoryTarget, Storage
 from virtualstack.testing.strategies import ZLIB, store_array
-from virtualstack.zarr.present import present
+from virtualstack.zarr.present import ZarrArray, present
 from virtualstack.zarr.store import ManifestStore
-from virtualstack.zarr.uniform import UniformArray
 
 PROTOTYPE = default_buffer_prototype()
 
@@ -442,7 +441,7 @@ def test_a_child_forked_while_another_thread_reads_reads_too(monkeypatch, where)
         return waiting
 
     if where == "decoding":
-        monkeypatch.setattr(UniformArray, "read", slow(UniformArray.read))
+        monkeypatch.setattr(ZarrArray, "make", slow(ZarrArray.make))
     else:
         monkeypatch.setattr("virtualstack.zarr.keys.present", slow(present))
 

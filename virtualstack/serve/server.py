@@ -160,7 +160,7 @@ class CubeServer:
         if chunk is None:
             return problem(404, f"chunk {cell} of variable '{array.path}' was never written: it has the fill value")
         identity = stored_version(chunk) or make_hash(
-            cube.name, content.tag, array.path, array.plain is None, array.uniform.chunks, cell
+            cube.name, content.tag, array.path, array.plain is None, array.chunks, cell
         )
         headers = {
             "ETag": f'"{identity}"',

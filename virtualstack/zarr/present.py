@@ -22,7 +22,7 @@ from virtualstack.storage import Bytes, Source, Storage, WatchfulSource
 from virtualstack.zarr.documents import array_document, codec_documents, encode_chunk, why_refused
 from virtualstack.zarr.metadata.encode import can_encode, encode_cell, filled_up
 from virtualstack.zarr.metadata.version2 import describe_array
-from virtualstack.zarr.uniform import UniformArray
+from virtualstack.zarr.uniform import count_overlaps, uniform_chunks
 
 __all__ = ["Chunk", "Client", "KeptSources", "ZarrArray", "ZarrFormat", "present"]
 
@@ -145,19 +145,23 @@ class ZarrArray:
     path: str
     client: Client
     documents: Mapping[str, Mapping[str, Any]]
-    uniform: UniformArray
+    chunks: tuple[int, ...]
     plain: PlainArray | None
     writes_fill: bool
 
     def with_references(self) -> ZarrArray:
         """Return the same array with all its references in memory."""
-        array = replace(self.array, manifest=self.array.in_memory())
-        return replace(self, array=array, uniform=replace(self.uniform, array=array))
+        return replace(self, array=replace(self.array, manifest=self.array.in_memory()))
+
+    @cached_property
+    def grid(self) -> ChunkGrid:
+        """The grid of the chunks that the client has."""
+        return ChunkGrid.regular(self.array.shape, self.chunks)
 
     @property
     def chunk_nbytes(self) -> int:
         """Size of a decoded chunk in bytes; of text, a lower limit."""
-        return math.prod(self.uniform.chunks) * max(self.array.dtype.itemsize, 1)
+        return math.prod(self.chunks) * max(self.array.dtype.itemsize, 1)
 
     @property
     def is_in_memory(self) -> bool:
@@ -167,14 +171,18 @@ class ZarrArray:
     @property
     def grid_shape(self) -> tuple[int, ...]:
         """Number of chunks along each axis."""
-        return self.uniform.grid.shape
+        return self.grid.shape
 
     @cached_property
     def exists(self) -> NDArray[np.bool_]:
         """Mask of the chunks that exist; of all chunks if their references are not in memory."""
-        if self.is_in_memory:
-            return self.uniform.present(absent=self.client.absent)
-        return np.broadcast_to(np.True_, self.grid_shape)
+        if not self.is_in_memory:
+            return np.broadcast_to(np.True_, self.grid_shape)
+        manifest = self.array.in_memory()
+        code, row = manifest.entries["location"], manifest.entries["encoding"]
+        is_hole = code == EMPTY if self.client.absent == "raise" else manifest.holes
+        is_own = np.array([fill == manifest.fill for fill in manifest.fills])[np.where(is_hole, row, 0)]
+        return np.asarray(count_overlaps(~(is_hole & is_own), self.array.grid, self.grid) > 0)
 
     def find(self, cell: tuple[int, ...], /) -> Chunk | None:
         """Return a chunk, or ``None`` if it does not exist, so that it reads as the fill value."""
@@ -207,9 +215,9 @@ class ZarrArray:
 
     def make(self, cell: tuple[int, ...], storage: Storage, /) -> bytes:
         """Return the bytes of a chunk that is not stored in this form; it is read and decoded."""
+        values = read_array(self.array, self.grid.box(cell), storage, absent=self.client.absent)
         if self.plain is None or self.plain.encoding is None:
-            return encode_chunk(self.uniform.read(cell, storage, absent=self.client.absent))
-        values = read_array(self.array, self.uniform.grid.box(cell), storage, absent=self.client.absent)
+            return encode_chunk(filled_up(values, self.chunks))
         try:
             return encode_cell(values, self.plain.chunks, self.plain.order, self.plain.encoding)
         except CodecError as error:
@@ -228,7 +236,7 @@ class ZarrArray:
         met = self._met(cell)
         is_cut = any(
             cells.span(found.start, found.stop) != grid.span(i)
-            for i, found, cells, grid in zip(cell, met, self.array.grid.axes, self.uniform.grid.axes, strict=True)
+            for i, found, cells, grid in zip(cell, met, self.array.grid.axes, self.grid.axes, strict=True)
         )
         if not is_cut or self.plain is not None or self.array.dtype.kind == "T":
             return []
@@ -249,7 +257,7 @@ class ZarrArray:
 
     def assemble(self, cell: tuple[int, ...], parts: Mapping[tuple[int, ...], Bytes], /) -> bytes:
         """Return the bytes of a chunk from those of the cells of the array that it shows."""
-        spans = self.uniform.grid.box(cell)
+        spans = self.grid.box(cell)
         values = np.empty([_length(span) for span in spans], self.array.dtype)
         for at, data in parts.items():
             own = self.array.grid.box(at)
@@ -259,11 +267,11 @@ class ZarrArray:
             values[into] = part[
                 tuple(slice(low - b.start, high - b.start) for (low, high), b in zip(shared, own, strict=True))
             ]
-        return encode_chunk(filled_up(values, self.uniform.chunks))
+        return encode_chunk(filled_up(values, self.chunks))
 
     def _met(self, cell: tuple[int, ...]) -> list[range]:
         """Return the cells of the array that a chunk shows, along each axis."""
-        spans = self.uniform.grid.box(cell)
+        spans = self.grid.box(cell)
         return [axis.cover(x.start, x.stop) for axis, x in zip(self.array.grid.axes, spans, strict=True)]
 
     def _has_values(self, cell: tuple[int, ...]) -> bool:
@@ -297,17 +305,17 @@ def present(array: ManifestArray, client: Client, /, *, path: str) -> ZarrArray:
     if plain is not None and plain.encoding is not None and _has_all(client, array, plain.encoding):
         made = _documents(array, path, plain.chunks, plain, client)
     if plain is not None and made is not None:
-        uniform = UniformArray(array, ChunkGrid.regular(array.shape, plain.chunks), plain.chunks)
+        chunks = plain.chunks
     else:
-        plain, uniform = None, UniformArray.from_array(array, client.chunks)
-        made = _documents(array, path, uniform.chunks, None, client)
+        plain, chunks = None, uniform_chunks(array, client.chunks)
+        made = _documents(array, path, chunks, None, client)
         assert made is not None
     return ZarrArray(
         array=array,
         path=path,
         client=client,
         documents=made[0],
-        uniform=uniform,
+        chunks=chunks,
         plain=plain,
         writes_fill=made[1],
     )

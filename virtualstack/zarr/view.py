@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 import re
 from collections.abc import Callable, Iterable, Iterator, Set
+from typing import Any
 
 import numpy as np
 from numcodecs.zstd import Zstd
@@ -16,8 +17,8 @@ from virtualstack.reading import read_array
 from virtualstack.storage import StorageLike
 from virtualstack.zarr.chunk_key_encoding import ManifestKeys
 from virtualstack.zarr.documents import array_document, dump_document, encode_chunk, group_document, why_refused
+from virtualstack.zarr.metadata.encode import filled_up
 from virtualstack.zarr.present import Client, present
-from virtualstack.zarr.uniform import UniformArray
 
 __all__ = ["array_at", "find_folders", "in_the_way", "is_inline", "left_out", "make_view"]
 
@@ -78,13 +79,13 @@ def make_view(
         there.pop(key, None)
         chunks.discard(key)
         yield key, None
-    for path, array in new.loaded.items():
+    for path, (array, shape) in new.loaded.items():
         before = old.loaded.get(path)
-        n_kept = None if before is None else _rows_kept(array.array, before.array, storage)
+        n_kept = None if before is None else _rows_kept(array, before[0], storage)
         if n_kept is None and f"{path}/zarr.json" in there:
             del there[f"{path}/zarr.json"]
             yield f"{path}/zarr.json", None
-        yield from _chunks(path, array, n_kept or 0, storage)
+        yield from _chunks(path, array, shape, n_kept or 0, storage)
     yield from ((key, data) for key, data in new.documents.items() if there.get(key) != data)
     yield from ((key, None) for key in sorted(there.keys() - new.documents.keys()))
     yield from ((key, None) for key in sorted(chunks - wanted))
@@ -122,12 +123,12 @@ class _View:
 
     def __init__(self, group: ManifestGroup, is_loaded: Callable[[ManifestArray], bool]) -> None:
         nodes = [(path, node) for path, node, why in _walk(group) if why is None]
-        self.loaded: dict[str, UniformArray] = {}
+        self.loaded: dict[str, tuple[ManifestArray, tuple[int, ...]]] = {}
         self.documents: dict[str, bytes] = {}
         for path, node in nodes:
             if isinstance(node, ManifestArray) and is_loaded(node):
                 chunks = _chunk_shape(node.shape, node.dtype.itemsize)
-                self.loaded[path] = UniformArray(node, ChunkGrid.regular(node.shape, chunks), chunks)
+                self.loaded[path] = node, chunks
                 document = array_document(node, name=path, chunks=chunks, compressors=[_ZSTD])
                 self.documents[f"{path}/zarr.json"] = dump_document(document)
             elif isinstance(node, ManifestArray):
@@ -139,7 +140,11 @@ class _View:
                 self.documents[f"{path}/zarr.json".lstrip("/")] = dump_document(group_document(node))
 
     def chunk_keys(self) -> set[str]:
-        return {_key(path, cell) for path, array in self.loaded.items() for cell in np.ndindex(array.grid.shape)}
+        return {
+            _key(path, cell)
+            for path, (array, chunks) in self.loaded.items()
+            for cell in np.ndindex(ChunkGrid.regular(array.shape, chunks).shape)
+        }
 
 
 def _walk(group: ManifestGroup, path: str = "") -> Iterator[tuple[str, ManifestNode, str | None]]:
@@ -199,17 +204,26 @@ def _n_rows(array: ManifestArray) -> int:
     return array.shape[0] if array.ndim else 1
 
 
-def _chunks(path: str, array: UniformArray, n_kept: int, storage: StorageLike) -> Iterator[tuple[str, bytes]]:
-    """Yield the chunks that have more rows than the kept ones."""
+def _chunks(
+    path: str, array: ManifestArray, chunks: tuple[int, ...], n_kept: int, storage: StorageLike
+) -> Iterator[tuple[str, bytes]]:
+    """Yield the chunks that have more rows than the kept ones; cells that several of them share are read once."""
     zstd = Zstd(level=_ZSTD_LEVEL, checksum=True)
-    n_rows, length = _n_rows(array.array), array.chunks[0] if array.chunks else 1
-    cells = [
-        cell
-        for cell in np.ndindex(array.grid.shape)
-        if (min((cell[0] + 1) * length, n_rows) if cell else n_rows) > n_kept
-    ]
-    for cell, values in zip(cells, array.read_each(cells, storage), strict=True):
-        yield _key(path, cell), zstd.encode(encode_chunk(values))
+    n_rows, length = _n_rows(array), chunks[0] if chunks else 1
+    grid = ChunkGrid.regular(array.shape, chunks)
+    there: tuple[slice, ...] | None = None
+    values = np.zeros(0)
+    for cell in np.ndindex(grid.shape):
+        if (min((cell[0] + 1) * length, n_rows) if cell else n_rows) <= n_kept:
+            continue
+        box = grid.box(cell)
+        met = [axis.cover(side.start, side.stop) for axis, side in zip(array.grid.axes, box, strict=True)]
+        wanted = tuple(axis.span(cells.start, cells.stop) for axis, cells in zip(array.grid.axes, met, strict=True))
+        if wanted != there:
+            values = np.zeros(0)  # before others take memory
+            there, values = wanted, read_array(array, wanted, storage)
+        own: Any = (slice(a.start - b.start, a.stop - b.start) for a, b in zip(box, wanted, strict=True))
+        yield _key(path, cell), zstd.encode(encode_chunk(filled_up(values[(*own, ...)], chunks)))
 
 
 def _key(path: str, cell: tuple[int, ...]) -> str:
