@@ -33,6 +33,7 @@ __all__ = [
     "local_path",
     "merge_edges",
     "outermost",
+    "split_query",
     "split_url",
     "way_out",
 ]
@@ -236,6 +237,16 @@ def split_url(url: str, /) -> tuple[str, str]:
     scheme, rest = match.group(1).lower(), url[match.end() :]
     host, _, key = rest.partition("/")
     return f"{scheme}://{host}/", key
+
+
+def split_query(url: str, /) -> tuple[str, str]:
+    """Return the path of a URL, and its query with the mark; only in URLs of the web, ``?`` is no ordinary character.
+
+    >>> split_query("https://host/a.tif?x=1")
+    ('https://host/a.tif', '?x=1')
+    """
+    path, mark, query = url.partition("?") if url.startswith(("http://", "https://")) else (url, "", "")
+    return path, mark + query
 
 
 def absolute_url(path: str | bytes | os.PathLike[str], /) -> str:

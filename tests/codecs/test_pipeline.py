@@ -17,6 +17,7 @@ from zarr.codecs import ShardingCodec
 from zarr.core.buffer import default_buffer_prototype
 from zarr.storage import MemoryStore
 
+from virtualstack.codecs import bounded
 from virtualstack.codecs.codec import Codec
 from virtualstack.codecs.pipeline import CodecError, decode, make_decoder, n_array_codecs
 from virtualstack.codecs.shards import with_fill
@@ -449,7 +450,7 @@ def test_streams_one_after_another_are_not_copied_for_each(monkeypatch):
             copied.append(len(self._stream.unused_data))
             return self._stream.unused_data
 
-    monkeypatch.setattr("virtualstack.codecs.bounded.new_gzip", Counting)
+    monkeypatch.setitem(bounded._DECODERS, "gzip", bounded._stream("the gzip stream", Counting))
     monkeypatch.setattr("virtualstack.codecs.bounded._FREE_STREAMS", 20_000)
     options = Codec.from_config("gzip", only="here")  # decoders are kept
     raw = gzip.compress(b"") * 10_000 + bytes(40_000) + gzip.compress(b"abc")

@@ -81,10 +81,10 @@ def test_timeline_and_sources(client, store):
     """Both are what Python says."""
     (group,) = vs.scan([store])
     assert get(client, "/-/facts/cube/timeline") == json.loads(json.dumps(cube_timeline(group).to_json()))
-    wanted = count_sources(group.all_arrays()).page(1, 1)
+    wanted = count_sources(group.all_arrays()).rows(1, 1)
     found = get(client, "/-/facts/cube/sources?offset=1&limit=1")
     assert (found["total"], found["offset"], found["next"]) == (3, 1, 2)
-    assert [(x["url"], x["n_chunks"]) for x in found["items"]] == [(x.url, x.n_chunks) for x in wanted.sources]
+    assert [(x["url"], x["n_chunks"]) for x in found["items"]] == [(x.url, x.n_chunks) for x in wanted]
 
 
 def test_snapshots(client, store):

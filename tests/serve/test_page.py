@@ -163,7 +163,7 @@ def test_sources(browser, served):
     """Each source has its chunks and bytes, and is not said to be verified."""
     url, store, _ = served
     (group,) = vs.scan([store])
-    wanted = count_sources(group.all_arrays()).page().sources
+    wanted = count_sources(group.all_arrays()).rows()
     browser.open(f"{url}/#cube=cube&panel=sources")
     rows = browser.run(
         "await page.locator('.sources').waitFor(); return page.locator('.sources tbody tr').allInnerTexts()"

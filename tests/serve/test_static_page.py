@@ -134,7 +134,7 @@ def test_sources(browser, site):
     rows = browser.run(
         "await page.locator('.sources').waitFor(); return page.locator('.sources tbody tr').allInnerTexts()"
     )
-    wanted = count_sources(group_of(folder / "cube.vstack").all_arrays()).page().sources
+    wanted = count_sources(group_of(folder / "cube.vstack").all_arrays()).rows()
     assert [row.split()[0] for row in rows] == [x.url.replace(f"file://{folder}/", url) for x in wanted]
     assert [row.split("\t")[2].strip() for row in rows] == [str(x.n_chunks) for x in wanted]
 

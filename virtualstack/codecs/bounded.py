@@ -95,27 +95,14 @@ def _drain(what: str, new: Callable[[], Any], raw: BytesLike, limit: int, *, is_
     )
 
 
-def _zlib(options: Mapping[str, Any]) -> BytesDecoder:
-    return lambda raw, size, limit: _drain("the deflate stream", new_zlib, raw, limit, is_many=False)
-
-
-def _gzip(options: Mapping[str, Any]) -> BytesDecoder:
-    return lambda raw, size, limit: _drain("the gzip stream", new_gzip, raw, limit, is_many=True)
-
-
-def _bz2(options: Mapping[str, Any]) -> BytesDecoder:
-    return lambda raw, size, limit: _drain("the bzip2 stream", bz2.BZ2Decompressor, raw, limit, is_many=True)
+def _stream(what: str, new: Callable[[], Any], *, is_many: bool = True) -> BytesDecoder:
+    return lambda raw, size, limit: _drain(what, new, raw, limit, is_many=is_many)
 
 
 def _lzma(options: Mapping[str, Any]) -> BytesDecoder:
-    kind, filters = options.get("format", lzma.FORMAT_XZ), options.get("filters")
-
-    def new() -> lzma.LZMADecompressor:
-        if kind == lzma.FORMAT_RAW:
-            return lzma.LZMADecompressor(kind, filters=filters)
-        return lzma.LZMADecompressor(kind, memlimit=1 << 30)
-
-    return lambda raw, size, limit: _drain("the LZMA stream", new, raw, limit, is_many=True)
+    kind = options.get("format", lzma.FORMAT_XZ)
+    more = {"filters": options.get("filters")} if kind == lzma.FORMAT_RAW else {"memlimit": 1 << 30}
+    return _stream("the LZMA stream", lambda: lzma.LZMADecompressor(kind, **more))
 
 
 def decode_zstd(raw: BytesLike, size: int | None, limit: int, /) -> BytesLike:
@@ -140,10 +127,6 @@ def decode_zstd(raw: BytesLike, size: int | None, limit: int, /) -> BytesLike:
     return out
 
 
-def _zstd(options: Mapping[str, Any]) -> BytesDecoder:
-    return decode_zstd
-
-
 def _zstd_size(header: bytes) -> int | None:
     """Read the content size of a zstd frame; return ``None`` if the frame does not store its size."""
     # RFC 8878, 3.1.1: magic, descriptor, window descriptor unless single segment, dictionary id, content size
@@ -161,46 +144,29 @@ def _zstd_size(header: bytes) -> int | None:
     return int.from_bytes(header[at : at + width], "little") + (256 if flag == 1 else 0)
 
 
-def _blosc(options: Mapping[str, Any]) -> BytesDecoder:
-    codec = numcodecs.Blosc()
-
-    def decode(raw: BytesLike, size: int | None, limit: int, /) -> BytesLike:
-        if len(raw) < 16:
-            raise CodecError(f"a blosc frame has 16 bytes of header at least; there are {len(raw)}")
-        # c-blosc README_HEADER: nbytes, blocksize and cbytes follow four bytes of versions and flags
-        found, _, stored = struct.unpack("<III", bytes(raw[4:16]))
-        if stored > len(raw):
-            raise CodecError(f"the blosc frame says that it is {stored} bytes long; there are {len(raw)}")
-        check_size("the blosc frame", found, size, limit)
-        return codec.decode(raw) if found else b""
-
-    return decode
+def _blosc(raw: BytesLike, size: int | None, limit: int, /) -> BytesLike:
+    if len(raw) < 16:
+        raise CodecError(f"a blosc frame has 16 bytes of header at least; there are {len(raw)}")
+    # c-blosc README_HEADER: nbytes, blocksize and cbytes follow four bytes of versions and flags
+    found, _, stored = struct.unpack("<III", bytes(raw[4:16]))
+    if stored > len(raw):
+        raise CodecError(f"the blosc frame says that it is {stored} bytes long; there are {len(raw)}")
+    check_size("the blosc frame", found, size, limit)
+    return numcodecs.Blosc().decode(raw) if found else b""
 
 
-def _lz4(options: Mapping[str, Any]) -> BytesDecoder:
-    codec = numcodecs.LZ4()
-
-    def decode(raw: BytesLike, size: int | None, limit: int, /) -> BytesLike:
-        if len(raw) < 4:
-            raise CodecError(f"an lz4 chunk begins with its size in 4 bytes; there are {len(raw)} bytes")
-        found = int.from_bytes(bytes(raw[:4]), "little")
-        check_size("the lz4 chunk", found, size, limit)
-        return codec.decode(raw) if found else b""
-
-    return decode
+def _lz4(raw: BytesLike, size: int | None, limit: int, /) -> BytesLike:
+    if len(raw) < 4:
+        raise CodecError(f"an lz4 chunk begins with its size in 4 bytes; there are {len(raw)} bytes")
+    found = int.from_bytes(bytes(raw[:4]), "little")
+    check_size("the lz4 chunk", found, size, limit)
+    return numcodecs.LZ4().decode(raw) if found else b""
 
 
-def _fletcher32(options: Mapping[str, Any]) -> BytesDecoder:
-    codec = numcodecs.Fletcher32()
-
-    def decode(raw: BytesLike, size: int | None, limit: int, /) -> BytesLike:
-        if len(raw) < 4:
-            raise CodecError(f"a fletcher32 checksum has 4 bytes; the chunk has {len(raw)}")
-        if len(raw) == 4:
-            return b""
-        return codec.decode(raw)  # type: ignore[no-any-return]
-
-    return decode
+def _fletcher32(raw: BytesLike, size: int | None, limit: int, /) -> BytesLike:
+    if len(raw) < 4:
+        raise CodecError(f"a fletcher32 checksum has 4 bytes; the chunk has {len(raw)}")
+    return numcodecs.Fletcher32().decode(raw) if len(raw) > 4 else b""
 
 
 SHUFFLE = "virtualstack.shuffle"
@@ -227,21 +193,27 @@ def shuffle(options: Mapping[str, Any], /) -> BytesDecoder:
     return decode
 
 
-_FACTORIES: Mapping[str, Callable[[Mapping[str, Any]], BytesDecoder]] = {
+_GZIP = _stream("the gzip stream", new_gzip)
+
+_DECODERS: Mapping[str, BytesDecoder] = {
     "blosc": _blosc,
-    "gzip": _gzip,
+    "gzip": _GZIP,
     "numcodecs.blosc": _blosc,
-    "numcodecs.bz2": _bz2,
+    "numcodecs.bz2": _stream("the bzip2 stream", bz2.BZ2Decompressor),
     "numcodecs.fletcher32": _fletcher32,
-    "numcodecs.gzip": _gzip,
+    "numcodecs.gzip": _GZIP,
     "numcodecs.lz4": _lz4,
+    "numcodecs.zlib": _stream("the deflate stream", new_zlib, is_many=False),
+    "numcodecs.zstd": decode_zstd,
+    "zstd": decode_zstd,
+    "numcodecs.imagecodecs_blosc": _blosc,  # imagecodecs reads past the end of a frame if the frame claims to be longer
+    "numcodecs.imagecodecs_lzma": _lzma({"format": lzma.FORMAT_AUTO}),
+}
+"""Decoders that need no settings."""
+
+_FACTORIES: Mapping[str, Callable[[Mapping[str, Any]], BytesDecoder]] = {
     "numcodecs.lzma": _lzma,
     "numcodecs.shuffle": shuffle,
-    "numcodecs.zlib": _zlib,
-    "numcodecs.zstd": _zstd,
-    "zstd": _zstd,
-    "numcodecs.imagecodecs_blosc": _blosc,  # imagecodecs reads past the end of a frame if the frame claims to be longer
-    "numcodecs.imagecodecs_lzma": lambda options: _lzma({"format": lzma.FORMAT_AUTO}),
 }
 _NUMCODECS = "numcodecs."
 _SAME_SIZE = frozenset({"numcodecs.shuffle", SHUFFLE})
@@ -266,6 +238,8 @@ def _foreign_decoder(codec: Codec) -> BytesDecoder | None:
 @lru_cache(maxsize=1024)
 def bounded_decoder(codec: Codec, /) -> BytesDecoder | None:
     """Return the decoder of a codec that is known here, or ``None``."""
+    if (decoder := _DECODERS.get(codec.name)) is not None:
+        return decoder
     factory = _FACTORIES.get(codec.name)
     filter_ = _registered_filter(codec) if factory is None else None
     try:
@@ -291,7 +265,7 @@ def encoded_size(codec: Codec, size: int | None, limit: int, /) -> tuple[int | N
         return size, limit
     if codec.name in _CHECKSUMS:
         return None if size is None else size + 4, limit + 4
-    filter_ = None if size is None or codec.name in _FACTORIES else _registered_filter(codec)
+    filter_ = None if size is None else _registered_filter(codec)
     if filter_ is not None and size is not None and (size := filter_.encoded_size(codec.options(), size)) is not None:
         return size, size
     return None, limit + limit // 16 + (1 << 16)

@@ -12,7 +12,6 @@ __all__ = [
     "STATES",
     "ChunkMap",
     "SourceFacts",
-    "SourceFactsPage",
     "StoredKind",
     "Timeline",
     "TimelineDuplicate",
@@ -90,19 +89,6 @@ class SourceFacts:
     nbytes: int
     variables: tuple[str, ...]
     n_variables: int
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class SourceFactsPage:
-    """A part of the list of sources of a cube."""
-
-    total: int
-    offset: int
-    sources: tuple[SourceFacts, ...]
-
-    def to_json(self) -> dict[str, Any]:
-        """Return the page as a dict of numbers, text, lists and dicts, for JSON."""
-        return asdict(self)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -5,13 +5,14 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Hashable, Iterable, Iterator, Mapping
 from dataclasses import dataclass
+from itertools import islice
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
 from virtualstack.codecs.codec import Codec, shortened
-from virtualstack.drawing.facts import ChunkMap, SourceFacts, SourceFactsPage, StoredKind, common_prefix
+from virtualstack.drawing.facts import ChunkMap, SourceFacts, StoredKind, common_prefix
 from virtualstack.location import Location
 from virtualstack.manifests.array import ManifestArray
 from virtualstack.manifests.cells import CellBox, along, begins_run, blocks
@@ -295,25 +296,18 @@ class SourceTable:
     nbytes: NDArray[np.int64]
     variables: tuple[tuple[str, ...], ...]
 
-    def page(self, offset: int = 0, limit: int = 100) -> SourceFactsPage:
-        """Return a part of the table as plain data: at most ``limit`` sources, beginning with number ``offset``."""
-        if offset < 0 or limit < 0:
-            raise ValueError(f"offset={offset} and limit={limit} must not be negative")
-        rows = range(min(offset, len(self.locations)), min(offset + limit, len(self.locations)))
-        return SourceFactsPage(
-            total=len(self.locations),
-            offset=offset,
-            sources=tuple(
-                SourceFacts(
-                    url=self.locations[i].url,
-                    size=self.locations[i].size,
-                    n_chunks=int(self.n_chunks[i]),
-                    nbytes=int(self.nbytes[i]),
-                    variables=self.variables[i][:_MAX_VARIABLES],
-                    n_variables=len(self.variables[i]),
-                )
-                for i in rows
-            ),
+    def rows(self, offset: int = 0, limit: int = 100) -> tuple[SourceFacts, ...]:
+        """Return at most ``limit`` sources as plain data, beginning with number ``offset``."""
+        return tuple(
+            SourceFacts(
+                url=location.url,
+                size=location.size,
+                n_chunks=int(self.n_chunks[i]),
+                nbytes=int(self.nbytes[i]),
+                variables=self.variables[i][:_MAX_VARIABLES],
+                n_variables=len(self.variables[i]),
+            )
+            for i, location in islice(enumerate(self.locations), offset, offset + limit)
         )
 
 
@@ -329,7 +323,7 @@ def count_sources(arrays: Mapping[str, ManifestArray], /) -> SourceTable:
     >>> how = {"encoding": vs.ChunkEncoding.c_order("<f4", (10,)), "fill": vs.Fill.zero("f4")}
     >>> manifest = vs.ChunkManifest.from_dict(chunks, shape=(2,), **how)
     >>> array = vs.ManifestArray(manifest=manifest, grid=vs.ChunkGrid.regular((20,), (10,)), dtype="f4")
-    >>> count_sources({"rain": array}).page().sources
+    >>> count_sources({"rain": array}).rows()
     (SourceFacts(url='s3://bucket/day.nc', size=None, n_chunks=1, nbytes=40, variables=('rain',), n_variables=1),)
     """
     sources, encodings = Numbering(_url), Numbering(stored_alike)

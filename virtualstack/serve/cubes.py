@@ -9,6 +9,7 @@ from collections import OrderedDict
 from collections.abc import Callable, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
+from functools import partial
 from pathlib import PurePosixPath
 from typing import Any
 
@@ -209,6 +210,8 @@ def _stored_cube(
 ) -> Cube:
     reader = find_reader(url, storage)
     options = ReadOptions.from_options(allow=allow)
+    version: Callable[[str], Reader] | None = None
+    open_repository: Callable[[], Repository] | None = None
 
     def read(chosen: Reader, tag: str) -> _Opened:
         group, reached = read_one(url, reader=chosen, storage=storage, options=options)
@@ -216,63 +219,48 @@ def _stored_cube(
 
     if isinstance(reader, VStack):
         objects = ObjectStore(url.rstrip("/") + "/", storage, options.allow)
+        reader = reader if chosen is None else VStack(at=chosen)
+        version, open_repository = _snapshot, partial(Repository.open, url, allow=allow, storage=storage)
 
         def stamp() -> str:
-            number = newest(objects)
-            if number is None:
-                return ""
-            found = storage.look_up([objects.url + snapshot_key(number)])[0]  # another store may have the same number
-            if isinstance(found, Exception):
-                raise found
-            return f"{number}-{found.size}-{found.etag}-{found.last_modified}"
+            number = newest(objects)  # another store may have the same number
+            return "" if number is None else f"{number}-{_state(objects.url + snapshot_key(number), storage)}"
+    elif isinstance(reader, Icechunk):
+        stamp = partial(reader.snapshot_id, url, storage)
+        version = _icechunk_snapshot
+    else:
+        inner = (f"{url.rstrip('/')}/{name}" for name in _METADATA)
+        watched = next((x for x in (url, *inner) if not isinstance(storage.look_up([x])[0], Exception)), url)
+        stamp = partial(_state, watched, storage)
 
-        def at(text: str) -> _Opened:
-            if not (text.isascii() and text.isdigit() and len(text) < 13 and str(int(text)) == text):
-                raise SourceNotFoundError("snapshots have numbers")
-            return read(VStack(at=int(text)), text)
+    def open_newest() -> _Opened:
+        tag = stamp()  # before reading: a change in between is seen at the next look
+        return read(_icechunk_snapshot(tag) if isinstance(reader, Icechunk) else reader, tag)
 
-        def open_newest() -> _Opened:
-            tag = stamp()  # before reading: a change in between is seen at the next look
-            return read(reader if chosen is None else VStack(at=chosen), tag)
-
-        def repository() -> Repository:
-            return Repository.open(url, allow=allow, storage=storage)
-
-        how: dict[str, Any] = {
-            "open_newest": open_newest,
-            "stamp": stamp if chosen is None else None,
-            "open_at": at,
-            "open_repository": repository,
-        }
-        return Cube(url=url, kind="vstack", **how, **settings)
-    if isinstance(reader, Icechunk):
-
-        def tip() -> str:
-            return reader.snapshot_id(url, storage)
-
-        def at_id(text: str) -> _Opened:
-            return read(Icechunk(snapshot=text), text)
-
-        def open_tip() -> _Opened:
-            found = tip()
-            return read(Icechunk(snapshot=found), found)
-
-        return Cube(url=url, kind="icechunk", open_newest=open_tip, stamp=tip, open_at=at_id, **settings)
-    inner = (f"{url.rstrip('/')}/{name}" for name in _METADATA)
-    watched = next((x for x in (url, *inner) if _is_file(x, storage)), url)
-
-    def look() -> str:
-        found = storage.look_up([watched])[0]
-        if isinstance(found, Exception):
-            raise found
-        return f"{found.size}-{found.etag}-{found.last_modified}"
-
-    def open_file() -> _Opened:
-        tag = look()  # before reading: a change in between is seen at the next look
-        return read(reader, tag)
-
-    return Cube(url=url, kind=reader.name, open_newest=open_file, stamp=look, **settings)
+    return Cube(
+        url=url,
+        kind=reader.name,
+        open_newest=open_newest,
+        stamp=stamp if chosen is None else None,
+        open_at=None if version is None else lambda text: read(version(text), text),
+        open_repository=open_repository,
+        **settings,
+    )
 
 
-def _is_file(url: str, storage: Storage) -> bool:
-    return not isinstance(storage.look_up([url])[0], Exception)
+def _state(url: str, storage: Storage) -> str:
+    """Return what changes when a file does."""
+    found = storage.look_up([url])[0]
+    if isinstance(found, Exception):
+        raise found
+    return f"{found.size}-{found.etag}-{found.last_modified}"
+
+
+def _icechunk_snapshot(text: str) -> Icechunk:
+    return Icechunk(snapshot=text)
+
+
+def _snapshot(text: str) -> VStack:
+    if not (text.isascii() and text.isdigit() and len(text) < 13 and str(int(text)) == text):
+        raise SourceNotFoundError("snapshots have numbers")
+    return VStack(at=int(text))

@@ -156,12 +156,16 @@ class CubeFacts:
 
     def sources(self, offset: int = 0, limit: int = 100, /) -> dict[str, Any]:
         """Return a page of the sources, with their states if a file says what was verified."""
-        page = self._sources.page(offset, min(limit, _MAX_LIMIT)).to_json()
         found, _ = self._read_verified()
-        for source in page["sources"]:
-            source["status"] = None if found is None else found.statuses.get(source["url"], _UNVERIFIED)
-            source["url"] = shown_url(source["url"])
-        return _page(iter(page["sources"]), page["offset"], page["total"])
+        items = (
+            {
+                **asdict(x),
+                "url": shown_url(x.url),
+                "status": None if found is None else found.statuses.get(x.url, _UNVERIFIED),
+            }
+            for x in self._sources.rows(offset, min(limit, _MAX_LIMIT))
+        )
+        return _page(items, offset, len(self._sources.locations))
 
     def _read_verified(self) -> tuple[Verified | None, str | None]:
         """Return what was verified, or ``None`` and, if there is a file, why it does not say it."""

@@ -19,7 +19,7 @@ from virtualstack.formats.dmrpp.dap import read_attributes
 from virtualstack.formats.dmrpp.document import MAX_DOCUMENT_BYTES, BadValueError, parse_document
 from virtualstack.formats.dmrpp.tree import DmrppGroup, read_tree
 from virtualstack.formats.dmrpp.variables import DocumentContext, read_variable
-from virtualstack.location import Location, absolute_url, join_url
+from virtualstack.location import Location, absolute_url, join_url, split_query
 from virtualstack.manifests import ManifestArray, ManifestGroup
 from virtualstack.reading import read_array
 from virtualstack.storage import Source, Storage
@@ -37,7 +37,7 @@ def sidecar_url(url: str, /) -> str:
     >>> sidecar_url("s3://bucket/a.nc"), sidecar_url("https://host/a.nc?token=1")
     ('s3://bucket/a.nc.dmrpp', 'https://host/a.nc.dmrpp?token=1')
     """
-    path, query = _split_query(url)
+    path, query = split_query(url)
     return f"{path}{_SUFFIX}{query}"
 
 
@@ -47,15 +47,8 @@ def data_url(url: str, /) -> str | None:
     >>> data_url("https://host/a.nc.dmrpp?token=1"), data_url("file:///a.xml")
     ('https://host/a.nc?token=1', None)
     """
-    path, query = _split_query(url)
+    path, query = split_query(url)
     return path.removesuffix(_SUFFIX) + query if path.endswith(_SUFFIX) else None
-
-
-def _split_query(url: str) -> tuple[str, str]:
-    if not url.startswith(("http://", "https://")):
-        return url, ""  # in other URLs, '?' is an ordinary character
-    path, mark, query = url.partition("?")
-    return path, mark + query
 
 
 def source_url(href: str, document: str, /) -> str:
@@ -73,7 +66,7 @@ def source_url(href: str, document: str, /) -> str:
                 url=document,
             )
         return beside
-    return join_url(_split_query(document)[0].rpartition("/")[0] + "/", href)
+    return join_url(split_query(document)[0].rpartition("/")[0] + "/", href)
 
 
 _HEAD_BYTES = 4096

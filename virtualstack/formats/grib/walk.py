@@ -17,7 +17,7 @@ import orjson
 from virtualstack.codecs.grib.fields import MAGIC
 from virtualstack.errors import AccessDeniedError, MalformedFileError, SourceNotFoundError, StorageError
 from virtualstack.formats.grib.messages import Field, MessageError, message_length, parse_fields
-from virtualstack.location import is_remote
+from virtualstack.location import is_remote, split_query
 from virtualstack.printable import counted
 from virtualstack.storage import Bytes, Source, Storage
 from virtualstack.storage.threads import concurrently
@@ -62,11 +62,10 @@ def sidecar_urls(url: str, /) -> list[str]:
     >>> sidecar_urls("https://host/gfs.t00z.pgrb2.0p25.f000?x=1")
     ['https://host/gfs.t00z.pgrb2.0p25.f000.idx?x=1', 'https://host/gfs.t00z.pgrb2.0p25.f000.index?x=1']
     """
-    is_web = url.startswith(("http://", "https://"))  # in other URLs '?' is an ordinary character
-    path, mark, query = url.partition("?") if is_web else (url, "", "")
+    path, query = split_query(url)
     replaced = _GRIB.sub(".index", path)
     names = [f"{path}.idx", *([replaced] if replaced != path else []), f"{path}.index"]
-    return [name + mark + query for name in names]
+    return [name + query for name in names]
 
 
 def find_sidecar(url: str, size: int, storage: Storage, /) -> tuple[Sidecar | None, list[str]]:

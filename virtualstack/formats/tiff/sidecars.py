@@ -6,6 +6,7 @@ from virtualstack.errors import SourceNotFoundError
 from virtualstack.formats.tiff.arrays import Axes, image_array
 from virtualstack.formats.tiff.image import Images
 from virtualstack.formats.tiff.structure import PrefetchingSource, TiffStructure
+from virtualstack.location import split_query
 from virtualstack.manifests import ManifestArray
 from virtualstack.storage import Source, Storage
 
@@ -37,9 +38,8 @@ def read_mask(url: str, storage: Storage, most_bytes: int | None, /) -> Manifest
 
 
 def _beside(url: str, suffix: str, storage: Storage) -> Source | None:
-    is_web = url.startswith(("http://", "https://"))
-    path, mark, query = url.partition("?") if is_web else (url, "", "")
+    path, query = split_query(url)
     try:
-        return storage.source(f"{path}{suffix}{mark}{query}")
+        return storage.source(f"{path}{suffix}{query}")
     except SourceNotFoundError:
         return None
