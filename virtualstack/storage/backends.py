@@ -7,6 +7,7 @@ import sys
 from collections.abc import Iterator, Mapping
 from typing import Any, cast
 
+from virtualstack.location import split_url
 from virtualstack.storage.memory import HeldBytes
 from virtualstack.storage.named import UnnamedBucket
 from virtualstack.storage.web.public_web import PublicWeb
@@ -18,6 +19,7 @@ __all__ = [
     "is_chosen",
     "is_default",
     "is_local_backend",
+    "key_in",
     "kind_of_backend",
     "needs_login",
     "read_backend",
@@ -121,6 +123,11 @@ def serves(prefix: str, backend: object, url: str, /) -> bool:
     if prefix:
         return url == prefix.rstrip("/") or url.startswith(prefix.rstrip("/") + "/")
     return url.startswith("file://") == is_local_backend(backend)  # otherwise s3://x/etc/passwd would be a local file
+
+
+def key_in(prefix: str, url: str, /) -> str:
+    """Return the key of a URL in a store that was given for a prefix of URLs, or for a bucket."""
+    return url[len(prefix.rstrip("/")) :].lstrip("/") if prefix else split_url(url)[1]
 
 
 def is_default(backend: object | None, /) -> bool:

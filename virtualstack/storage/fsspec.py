@@ -21,6 +21,7 @@ from numpy.typing import NDArray
 
 from virtualstack.errors import AccessDeniedError, SourceNotFoundError, StorageError
 from virtualstack.location import Location, split_url
+from virtualstack.storage.backends import key_in
 from virtualstack.storage.source import (
     ByteRange,
     Bytes,
@@ -222,7 +223,7 @@ def _path_in(filesystem: AbstractFileSystem, url: str, prefix: str) -> str:
     """Return the path of a URL in a filesystem; one of a folder serves what is under its prefix."""
     if not isinstance(filesystem, DirFileSystem):
         return _path(filesystem, url)
-    return url[len(prefix.rstrip("/")) :].lstrip("/") if prefix else split_url(url)[1]
+    return key_in(prefix, url)
 
 
 def open_source(url: str, backend: Backend, prefix: str, expected: Location | None, /) -> FsspecSource:

@@ -10,7 +10,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from virtualstack.errors import SourceNotFoundError, StorageError
-from virtualstack.location import Location, split_url
+from virtualstack.location import Location
+from virtualstack.storage.backends import key_in
 from virtualstack.storage.source import ByteRange, Bytes, ManyRangesSource, check_version
 from virtualstack.storage.threads import LimitedLookup, concurrently
 
@@ -38,7 +39,7 @@ class ObspecSource(ManyRangesSource):
 
 def open_source(url: str, backend: Any, prefix: str, expected: Location | None, /) -> ObspecSource:
     """Open an object of a store; its version is requested first."""
-    key = url[len(prefix.rstrip("/")) :].lstrip("/") if prefix else split_url(url)[1]
+    key = key_in(prefix, url)
     try:
         found = backend.head(key)
     except Exception as error:  # noqa: BLE001 - stores of other packages may raise any error

@@ -31,7 +31,7 @@ from obstore.store import AzureStore, GCSStore, HTTPStore, S3Store
 
 from virtualstack.errors import AccessDeniedError, Remedy, StorageError
 from virtualstack.location import Location, split_url
-from virtualstack.storage.backends import WAITING
+from virtualstack.storage.backends import WAITING, key_in
 from virtualstack.storage.identities import aws, azure
 from virtualstack.storage.identities.earthdata import is_archive
 from virtualstack.storage.identities.identity import Identity, identities, normalise
@@ -409,7 +409,7 @@ def _key(store: Any, url: str, prefix: str) -> str:
     if isinstance(store, SORTED):
         key, own = split_url(url)[1], (store.prefix or "").strip("/")
         return key[len(own) + 1 :] if own and key.startswith(own + "/") else key
-    return url[len(prefix.rstrip("/")) :].lstrip("/") if prefix else split_url(url)[1]
+    return key_in(prefix, url)
 
 
 def _arriving(result: Any) -> Iterator[memoryview]:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable
+from http import HTTPStatus
 from typing import NoReturn
 
 import obstore
@@ -19,6 +20,7 @@ __all__ = [
     "WrongRegionError",
     "call_obstore",
     "is_option_error",
+    "missing_at",
     "named_region",
     "what_was_answered",
 ]
@@ -96,6 +98,16 @@ def named_region(text: str, /) -> str | None:
     return None if found is None else found.group(1) or found.group(2)
 
 
+def missing_at(url: str, status: int | None, answer: str, /) -> StorageError | None:
+    """Return the error of a status that says that an object, or a range of it, does not exist."""
+    if status == HTTPStatus.NOT_FOUND:
+        message = f"there is nothing at '{url}': {answer}. Check the URL, and that the object was not moved"
+        return SourceNotFoundError(message, url=url)
+    if status == HTTPStatus.REQUESTED_RANGE_NOT_SATISFIABLE:
+        return UnsatisfiableError(f"'{url}' does not have the requested bytes: {answer}. Scan it again", url=url)
+    return None
+
+
 def call_obstore[T](url: str, ask: Callable[[], T], /) -> T:
     """Run a call of obstore; every failure becomes a `StorageError`."""
     try:
@@ -125,10 +137,9 @@ def is_option_error(error: Exception, /) -> bool:
 def _translate(error: Exception, url: str) -> NoReturn:
     text, exceptions = str(error), obstore.exceptions
     answer = what_was_answered(text)
-    if isinstance(error, FileNotFoundError | exceptions.NotFoundError):
-        raise SourceNotFoundError(
-            f"there is nothing at '{url}': {answer}. Check the URL, and that the object was not moved", url=url
-        ) from error
+    is_missing = isinstance(error, FileNotFoundError | exceptions.NotFoundError)  # not if a bucket is missing
+    if missing := missing_at(url, 404 if is_missing else 416 if "status: 416" in text else None, answer):
+        raise missing from error
     refusals = exceptions.PermissionDeniedError, exceptions.UnauthenticatedError, PermissionError
     is_refused = re.search(r"status code: 40[13] ", text.partition("\n\nDebug source")[0])  # refusals of listings
     is_expired = any(f"<Code>{code}<" in text for code in _EXPIRED)
@@ -139,10 +150,6 @@ def _translate(error: Exception, url: str) -> NoReturn:
     if isinstance(error, exceptions.NotSupportedError) or any(x in text for x in ("CONTENT_RANGE", "non-partial")):
         raise RangesIgnoredError(
             f"'{url}': its server does not support this request: {answer}. Use another server", url=url
-        ) from error
-    if "status: 416" in text:
-        raise UnsatisfiableError(
-            f"'{url}' does not have the requested bytes: {answer}. Scan it again", url=url
         ) from error
     region = named_region(text)
     if region is not None or "redirect without LOCATION" in text:

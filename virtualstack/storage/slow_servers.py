@@ -20,7 +20,7 @@ from virtualstack.storage.obstore_errors import what_was_answered
 from virtualstack.storage.source import Bytes
 from virtualstack.storage.threads import is_ending, wait_for
 
-__all__ = ["BUSY_STATUSES", "Arrival", "Busy", "BusyError", "Patience", "read_retry_after"]
+__all__ = ["BUSY_STATUSES", "Busy", "BusyError", "Patience", "read_retry_after"]
 
 
 class BusyError(StorageError):
@@ -66,53 +66,30 @@ class Patience:
 
     def read(self, arriving: Iterable[Bytes], most: int, url: str, /) -> memoryview:
         """Join the parts of an answer as they arrive; stop if it is longer than requested or too slow."""
-        answer = self.arrival(most, url)
+        parts: list[Bytes] = []
+        n_bytes, before, began = 0, 0, time.monotonic()
         for part in arriving:
-            answer.add(part)
-        return answer.joined()
-
-    def arrival(self, most: int, url: str, /) -> Arrival:
-        """Return a collector of the parts of an answer; see `read`."""
-        return Arrival(self, most, url)
-
-
-class Arrival:
-    """The parts of an answer as they arrive; made by :meth:`Patience.arrival`."""
-
-    def __init__(self, patience: Patience, most: int, url: str, /) -> None:
-        self._patience = patience
-        self._most = most
-        self._url = url
-        self._parts: list[Bytes] = []
-        self._n_bytes = self._before = 0
-        self._began = time.monotonic()
-
-    def add(self, part: Bytes, /) -> None:
-        """Keep a part."""
-        self._parts.append(part)
-        self._n_bytes += len(part)
-        if self._n_bytes > self._most:
-            raise StorageError(
-                f"'{self._url}': {self._most} bytes were requested, but its server sends more. Download the file "
-                "first, or use another server",
-                url=self._url,
-            )
-        took = time.monotonic() - self._began
-        if took < _RATE_SECONDS:
-            return
-        n_new, least = self._n_bytes - self._before, self._patience.min_rate
-        if n_new < least * took:
-            raise StorageError(
-                f"'{self._url}': {n_new} bytes arrived in {took:.0f} s, fewer than {least:.0f} per second",
-                Remedy("try again later"),
-                Remedy("allow it:", storage=options_at(self._patience.root, min_rate=0)),
-                url=self._url,
-            )
-        self._before, self._began = self._n_bytes, self._began + took
-
-    def joined(self) -> memoryview:
-        """Return all bytes that have arrived."""
-        return memoryview(self._parts[0] if len(self._parts) == 1 else b"".join(self._parts))
+            parts.append(part)
+            n_bytes += len(part)
+            if n_bytes > most:
+                raise StorageError(
+                    f"'{url}': {most} bytes were requested, but its server sends more. Download the file first, or "
+                    "use another server",
+                    url=url,
+                )
+            took = time.monotonic() - began
+            if took < _RATE_SECONDS:
+                continue
+            n_new = n_bytes - before
+            if n_new < self.min_rate * took:
+                raise StorageError(
+                    f"'{url}': {n_new} bytes arrived in {took:.0f} s, fewer than {self.min_rate:.0f} per second",
+                    Remedy("try again later"),
+                    Remedy("allow it:", storage=options_at(self.root, min_rate=0)),
+                    url=url,
+                )
+            before, began = n_bytes, began + took
+        return memoryview(parts[0] if len(parts) == 1 else b"".join(parts))
 
 
 class Busy:

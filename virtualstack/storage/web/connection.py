@@ -15,15 +15,15 @@ from http import HTTPStatus
 from typing import NoReturn
 from urllib.parse import quote, urljoin
 
-from virtualstack.errors import AccessDeniedError, ForbiddenLocationError, Remedy, SourceNotFoundError, StorageError
+from virtualstack.errors import AccessDeniedError, ForbiddenLocationError, Remedy, StorageError
 from virtualstack.location import Location, split_url
 from virtualstack.storage.hosts import find_host, is_host
 from virtualstack.storage.identities.earthdata import is_archive
 from virtualstack.storage.identities.identity import MAX_RETRIES, RETRY_SECONDS
 from virtualstack.storage.named import advice, options_at, places
-from virtualstack.storage.obstore_errors import RangesIgnoredError, UnsatisfiableError, what_was_answered
+from virtualstack.storage.obstore_errors import RangesIgnoredError, missing_at, what_was_answered
 from virtualstack.storage.signatures import QUERY, login_remedies, signed
-from virtualstack.storage.slow_servers import Arrival, Busy, BusyError, Patience, read_retry_after
+from virtualstack.storage.slow_servers import Busy, BusyError, Patience, read_retry_after
 from virtualstack.storage.web.transfers import (
     PORTS,
     Answer,
@@ -84,10 +84,10 @@ class WebConnection:
     def get_object(self, url: str, key: str, check: Callable[[int], None]) -> tuple[memoryview, Location]:
         """Read a whole object; its size is checked before its bytes are read."""
 
-        def begin(answer: Answer) -> Arrival:
+        def begin(answer: Answer) -> int:
             size = _stated_size(answer)
             check(size)
-            return self._patience.arrival(size, url)
+            return size
 
         def read() -> tuple[memoryview, Location]:
             answer, data = self._follow("GET", url, {}, begin)
@@ -99,7 +99,7 @@ class WebConnection:
         """Return size, etag and time of an object."""
 
         def read() -> Location:
-            answer, _ = self._follow("HEAD", url, {}, lambda answer: self._patience.arrival(0, url))
+            answer, _ = self._follow("HEAD", url, {}, lambda answer: 0)
             return _location(url, answer, _stated_size(answer))
 
         return self._ask(url, read)
@@ -107,7 +107,7 @@ class WebConnection:
     def _range(self, url: str, start: int, stop: int) -> tuple[memoryview, Location]:
         size = 0
 
-        def begin(answer: Answer) -> Arrival:
+        def begin(answer: Answer) -> int:
             nonlocal size
             match = _CONTENT_RANGE.fullmatch(answer.headers.get("content-range", ""))
             if answer.status != HTTPStatus.PARTIAL_CONTENT or match is None:
@@ -119,21 +119,27 @@ class WebConnection:
             first, last, size = map(int, match.groups())
             if (first, last + 1) != (start, min(stop, size)):
                 raise FailedError(f"Requested {start}..{stop}, got {first}..{last + 1}", is_short=True)
-            return self._patience.arrival(stop - start, url)
+            return stop - start
 
         answer, data = self._follow("GET", url, {"Range": f"bytes={start}-{stop - 1}"}, begin)
         return data, _location(url, answer, size)
 
     def _follow(
-        self, method: str, url: str, headers: Mapping[str, str], begin: Callable[[Answer], Arrival]
+        self, method: str, url: str, headers: Mapping[str, str], begin: Callable[[Answer], int]
     ) -> tuple[Answer, memoryview]:
-        """Send a request where redirects lead, and return the answer, which is a success, and its body."""
+        """Send a request where redirects lead, and return the answer, which is a success, and its body.
+
+        ``begin`` checks the headers, and returns how long the body may be.
+        """
         hop = signed(url, self._options)
         for _ in range(_MAX_REDIRECTS + 1):
             try:
                 with sent(self._request(method, hop, url, headers)) as answer:
                     if answer.status in _SUCCESSES:
-                        return answer, self._body(answer, begin)
+                        if self._may_need_login and answer.headers.get("content-type", "").startswith("text/html"):
+                            why = "the server sent a page for people, as that of a login"
+                            raise FailedError(why, HTTPStatus.UNAUTHORIZED)
+                        return answer, self._patience.read(answer.parts(), begin(answer), url)
                     said = _beginning(answer)
             except NotPublicError as error:
                 where = f"at {error.address}, which" if error.address else "on a host that"
@@ -142,14 +148,6 @@ class WebConnection:
                 raise _refusal(answer, said)
             hop = self._redirect(hop, answer.headers["location"], url)
         raise FailedError(f"its redirects form a loop, or are more than {_MAX_REDIRECTS}")
-
-    def _body(self, answer: Answer, begin: Callable[[Answer], Arrival]) -> memoryview:
-        if self._may_need_login and answer.headers.get("content-type", "").startswith("text/html"):
-            raise FailedError("the server sent a page for people, as that of a login", HTTPStatus.UNAUTHORIZED)
-        arrival = begin(answer)
-        for part in answer.parts():
-            arrival.add(part)
-        return arrival.joined()
 
     def _request(self, method: str, hop: str, url: str, headers: Mapping[str, str]) -> Request:
         scheme, authority, target = _split(hop, url)
@@ -192,17 +190,11 @@ class WebConnection:
 
     def _raise(self, url: str, error: FailedError, suffix: str) -> NoReturn:
         status, answer = error.status, f"{error}{suffix}"
-        if status == HTTPStatus.NOT_FOUND:
-            raise SourceNotFoundError(
-                f"there is nothing at '{url}': {answer}. Check the URL, and that the object was not moved", url=url
-            ) from error
+        if missing := missing_at(url, status, answer):
+            raise missing from error
         if status in (HTTPStatus.UNAUTHORIZED, HTTPStatus.FORBIDDEN):
             raise AccessDeniedError(
                 f"access denied: '{url}' ({answer})", *self._advice(), url=url, status=status
-            ) from error
-        if status == HTTPStatus.REQUESTED_RANGE_NOT_SATISFIABLE:
-            raise UnsatisfiableError(
-                f"'{url}' does not have the requested bytes: {answer}. Scan it again", url=url
             ) from error
         message = f"'{url}' could not be read: {answer}. Try again later, or download it first"
         if status in (HTTPStatus.TOO_MANY_REQUESTS, HTTPStatus.SERVICE_UNAVAILABLE):
