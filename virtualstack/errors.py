@@ -28,7 +28,7 @@ Every error pickles with its attributes, so it crosses process borders whole.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Collection, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Any, Self
@@ -147,6 +147,13 @@ def advised(what: str, /, *remedies: Remedy) -> str:
     else:  # a name comes first, and keeps its letters
         end = ";"
     return f"{what.rstrip('.')}{'' if what.endswith('?') else end} {said}"
+
+
+def check_word(option: str, value: object, words: Collection[object], /) -> None:
+    """Raise `ValueError` if an option has none of its values."""
+    if value not in words:
+        *first, last = map(repr, words)
+        raise ValueError(f"{option}={value!r}; it must be {', '.join(first)} or {last}")
 
 
 def _restore[E: VirtualStackError](cls: type[E], message: str, state: dict[str, Any]) -> E:

@@ -137,14 +137,14 @@ def test_parameters_that_do_not_go_together_are_named(tmp_path):
     path = write(tmp_path / "a.nc", time=[0])
     for options, message in (
         ({"combine": "nested"}, "needs concat_dim="),
-        ({"duplicates": "both"}, "duplicates='both'; it must be one of"),
+        ({"duplicates": "both"}, "duplicates='both'; it must be "),
         ({"labels": "time"}, "labels='time'; it must map dimensions to variables"),
         ({"combine": "both"}, "'by_coords' or 'nested'"),
         ({"unpack": "some"}, "False, True or 'differing'"),
-        ({"join": "some"}, r"join='some'; it must be one of \['exact'"),
+        ({"join": "some"}, r"join='some'; it must be 'exact'"),
         ({"combine_options": {"compatible": 1}}, r"has \['compatible'\]; the known ones are"),
-        ({"combine_options": {"compat": "same"}}, "compat='same'; it must be one of"),
-        ({"combine_options": {"data_vars": "some"}}, "data_vars='some'; it must be one of"),
+        ({"combine_options": {"compat": "same"}}, "compat='same'; it must be "),
+        ({"combine_options": {"data_vars": "some"}}, "data_vars='some'; it must be "),
         ({"combine_options": {"combine_attrs": "some"}}, "combine_attrs='some'"),
         ({"unsupported": "ignore"}, "'inline', 'raise' or 'skip'"),
     ):

@@ -655,7 +655,7 @@ def test_absent_takes_two_words(nc):
     """A typing error does not read ABSENT chunks as fill values."""
     vds = vs.open_virtual_dataset(nc)
     for make in (lambda: vds.virtual.open(absent="rais"), lambda: vs.ManifestStore(vds.virtual.to_group(), absent="")):
-        with pytest.raises(ValueError, match=r"absent=.*; it is 'fill' or 'raise'"):
+        with pytest.raises(ValueError, match=r"absent=.*; it must be 'fill' or 'raise'"):
             make()
 
 

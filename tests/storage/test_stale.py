@@ -153,7 +153,7 @@ def test_it_is_part_of_the_storage():
     assert with_retries(told, ["s3://b/x"], 3).stale == "warn"
     assert repr(told).endswith(", stale='warn')")
     assert "stale" not in repr(storage)
-    with pytest.raises(ValueError, match=r"stale must be 'error', 'warn' or 'ignore', not 'no'"):
+    with pytest.raises(ValueError, match=r"stale='no'; it must be 'error', 'warn', 'ignore' or None"):
         storage.with_stale("no")
 
 

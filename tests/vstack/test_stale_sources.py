@@ -96,7 +96,7 @@ def uncompressed(values):
 def test_a_policy_must_be_one(archive):
     """A typing error does not read what has changed."""
     url, options, _ = archive
-    with pytest.raises(ValueError, match="stale must be 'error', 'warn' or 'ignore', not 'yes'"):
+    with pytest.raises(ValueError, match="stale='yes'; it must be 'error', 'warn', 'ignore' or None"):
         xr.open_dataset(url, engine="virtualstack", stale="yes", **options)
 
 

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any
 import pandas as pd
 import xarray as xr
 
+from virtualstack.errors import check_word
 from virtualstack.printable import first_names
 
 if TYPE_CHECKING:
@@ -154,8 +155,7 @@ class AccessorFacts:
         """
         from virtualstack.drawing.axes import plot_chunk_map
 
-        if by not in ("state", "source", "encoding"):
-            raise ValueError(f"by={by!r}; it must be 'state', 'source' or 'encoding'")
+        check_word("by", by, ("state", "source", "encoding"))
         path, arrays = name.strip("/"), self._arrays()
         if path not in arrays:
             raise KeyError(f"there is no virtual variable '{name}'; there are {first_names(sorted(arrays))}")

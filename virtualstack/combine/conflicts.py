@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from datetime import timedelta
 from typing import Any, Literal, cast, get_args
@@ -13,7 +13,7 @@ import xarray as xr
 
 from virtualstack.combine.part import Attribute, Part
 from virtualstack.dataset import loaded_variable, virtual_array
-from virtualstack.errors import CombineError, Remedy
+from virtualstack.errors import CombineError, Remedy, check_word
 from virtualstack.manifests import (
     ManifestArray,
     Refusal,
@@ -94,14 +94,14 @@ class Rules:
         unknown = sorted(options.keys() - set(known))
         if unknown:
             raise ValueError(f"combine_options has {unknown}; the known ones are {list(known)}")
-        _check("join", join, get_args(Join.__value__))
+        check_word("join", join, get_args(Join.__value__))
         for key in ("data_vars", "coords"):
             if options.get(key) is not None:
                 options[key] = _names(key, options[key])
-        _check("compat", options.get("compat", "equals"), _COMPAT)
+        check_word("compat", options.get("compat", "equals"), _COMPAT)
         attrs = options.get("combine_attrs")
         if attrs is not None and not callable(attrs):
-            _check("combine_attrs", attrs, _ATTRS)
+            check_word("combine_attrs", attrs, _ATTRS)
         return cls(join=join, tolerance=_tolerance(tolerance), **options)
 
     @property
@@ -140,14 +140,9 @@ def _tolerance(tolerance: Any) -> int | float | pd.Timedelta | None:
     return cast("int | float | pd.Timedelta | None", number)
 
 
-def _check(option: str, word: object, known: Collection[str]) -> None:
-    if word not in known:
-        raise ValueError(f"{option}={word!r}; it must be one of {list(known)}")
-
-
 def _names(option: str, value: object) -> Any:
     if isinstance(value, str):
-        _check(option, value, ("minimal", "different", "all"))
+        check_word(option, value, ("minimal", "different", "all"))
         return value
     if not isinstance(value, Iterable):
         raise ValueError(f"{option}={value!r}; it must be 'minimal', 'different', 'all' or names of variables")

@@ -16,7 +16,7 @@ from virtualstack.combine.new_dim import Labelling, check_labellings, make_label
 from virtualstack.combine.order import combine_by_coords, have_an_order, join_tiles
 from virtualstack.combine.part import Part
 from virtualstack.combine.planned import Nodes, Planning, plan_parts, with_labels_from, without_order
-from virtualstack.errors import CombineError, Remedy, naming_group
+from virtualstack.errors import CombineError, Remedy, check_word, naming_group
 from virtualstack.planning import DUPLICATES, Duplicates, Plan
 from virtualstack.storage import Storage, StorageLike
 
@@ -92,10 +92,8 @@ class CombineOptions:
         CombineError
             ``tolerance`` or ``new_dim`` is not valid.
         """
-        if unpack not in (True, False, "differing", None):
-            raise ValueError(f"unpack={unpack!r}; it must be False, True or 'differing'")
-        if duplicates not in (None, *DUPLICATES):
-            raise ValueError(f"duplicates={duplicates!r}; it must be one of {list(DUPLICATES)}")
+        check_word("unpack", unpack, (False, True, "differing", None))
+        check_word("duplicates", duplicates, (*DUPLICATES, None))
         if labels is not None and not isinstance(labels, Mapping):
             raise ValueError(f"labels={labels!r}; it must map dimensions to variables, such as {{'Time': 'Times'}}")
         return cls(
@@ -110,8 +108,7 @@ class CombineOptions:
 
 
 def _dims(combine: Combine, concat_dim: str | Sequence[str | None] | None) -> list[str | None] | None:
-    if combine not in ("by_coords", "nested"):
-        raise ValueError(f"combine={combine!r}; it must be 'by_coords' or 'nested'")
+    check_word("combine", combine, ("by_coords", "nested"))
     if combine == "by_coords":
         return None
     if concat_dim is None:

@@ -6,7 +6,7 @@ from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from typing import ClassVar, Literal, Protocol, runtime_checkable
 
-from virtualstack.errors import ReaderError
+from virtualstack.errors import ReaderError, check_word
 from virtualstack.location import is_remote, outermost
 from virtualstack.manifests import ChunkManifest, ManifestGroup
 from virtualstack.manifests.manifest import Manifest
@@ -22,7 +22,6 @@ __all__ = [
     "Unsupported",
     "access_of_source",
     "check_references",
-    "check_unsupported",
     "is_alone",
     "permitted",
     "read_permitted",
@@ -121,7 +120,7 @@ class ReadOptions:
         TypeError, ValueError
             An option has a wrong type, or an unknown value.
         """
-        check_unsupported(unsupported)
+        check_word("unsupported", unsupported, ("inline", "raise", "skip"))
         return cls(
             group=group,
             is_tree=True if isinstance(group, str) and group.strip("/") else is_tree,
@@ -149,18 +148,6 @@ class ReadOptions:
             groups={name: self.without_dropped(child, f"{path}/{name}") for name, child in group.groups.items()},
             refusals=tuple(x for x in group.refusals if not self.drops(x.path)),
         )
-
-
-def check_unsupported(unsupported: object, /) -> None:
-    """Check the option ``unsupported``.
-
-    Raises
-    ------
-    ValueError
-        The value is unknown.
-    """
-    if unsupported not in ("inline", "raise", "skip"):
-        raise ValueError(f"unsupported={unsupported!r}; it must be 'inline', 'raise' or 'skip'")
 
 
 class Reader(Protocol):

@@ -11,7 +11,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from virtualstack.codecs.pipeline import CodecError
-from virtualstack.errors import ReaderError, Remedy, StorageError, UnsupportedFeatureError
+from virtualstack.errors import ReaderError, Remedy, StorageError, UnsupportedFeatureError, check_word
 from virtualstack.manifests import FIRST, INLINE, ChunkAxis, ChunkEncoding, ChunkManifest, ManifestArray
 from virtualstack.reading.decode import DecodeBatch, fill_holes
 from virtualstack.reading.fetch import StoredBytes, batches, decode_pool, fetch, n_decoders, read_ahead_pool
@@ -91,8 +91,7 @@ def _read(
 
 def check_absent(absent: str, /) -> None:
     """Raise `ValueError` for an unknown option: a typing error must not read ABSENT chunks as fill."""
-    if absent not in ("fill", "raise"):
-        raise ValueError(f"absent={absent!r}; it is 'fill' or 'raise'")
+    check_word("absent", absent, ("fill", "raise"))
 
 
 def _read_chunks(plan: Plan, out: NDArray[Any], storage: Storage) -> None:

@@ -10,7 +10,7 @@ from threading import TIMEOUT_MAX
 from typing import Any
 
 from virtualstack.dataset.opening import OnError
-from virtualstack.errors import StorageError, VirtualStackError
+from virtualstack.errors import StorageError, VirtualStackError, check_word
 from virtualstack.formats.base import Reader, ReadOptions, access_of_source, is_alone
 from virtualstack.formats.registry import find_reader
 from virtualstack.location import outermost, split_url
@@ -19,7 +19,7 @@ from virtualstack.progress import Progress, Show, progress_shown
 from virtualstack.scanning.cache import ScanCache
 from virtualstack.scanning.job import Job, Outcome, with_retries
 from virtualstack.scanning.one import DEFAULT_RETRIES, reach_all
-from virtualstack.scanning.result import ScanResult, check_on_error
+from virtualstack.scanning.result import ScanResult
 from virtualstack.scanning.workers import ExecutorLike, Schedule, find_workers
 from virtualstack.storage import Storage, StorageLike
 from virtualstack.storage.handles import Handle, find_handle, is_one
@@ -127,7 +127,7 @@ def scan(
     >>> [sorted(group.arrays) for group in groups]
     [['rain', 'time'], ['rain', 'time']]
     """
-    check_on_error(on_error)
+    check_word("on_error", on_error, ("raise", "skip"))
     _check_kinds(retries, timeout, options)
     if retries is not None and retries < 0:
         raise ValueError(f"retries={retries} is negative. Give 0 or more")

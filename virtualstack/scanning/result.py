@@ -11,6 +11,7 @@ import xarray as xr
 
 from virtualstack.dataset.opening import OnError, Opening, account_for, are_parts_of_one, open_groups
 from virtualstack.drawing.html import MAX_LISTED, folded, make_page, table
+from virtualstack.errors import check_word
 from virtualstack.formats.base import Reader, ReadOptions, Unsupported
 from virtualstack.manifests import ManifestGroup
 from virtualstack.manifests.display import group_html
@@ -18,7 +19,7 @@ from virtualstack.printable import counted
 from virtualstack.storage import Storage
 from virtualstack.warning import warn
 
-__all__ = ["ScanResult", "check_on_error"]
+__all__ = ["ScanResult"]
 
 
 @dataclass(frozen=True, eq=False)
@@ -137,7 +138,7 @@ class ScanResult(Sequence[ManifestGroup]):
                 f"unsupported={unsupported!r}; after a scan it must be 'raise' or 'skip'. To inline values, scan "
                 "with options=vs.readers.ReadOptions(inline_limit=...)"
             )
-        check_on_error(on_error)
+        check_word("on_error", on_error, ("raise", "skip"))
         scanned: Unsupported = "inline" if self.options.inline_limit else "raise"
         opening = Opening(
             options=self.options,
@@ -199,9 +200,3 @@ class ScanResult(Sequence[ManifestGroup]):
             folded(f"sources: {len(self.groups):,}", table(columns, rows, total=len(self.groups))),
             group_html(self.groups[0], "the first group") if self.groups else "",
         )
-
-
-def check_on_error(on_error: object, /) -> None:
-    """Raise ValueError for an unknown value of ``on_error=``."""
-    if on_error not in ("raise", "skip"):
-        raise ValueError(f"on_error={on_error!r}; it must be 'raise' or 'skip'")

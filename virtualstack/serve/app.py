@@ -11,7 +11,7 @@ from collections.abc import AsyncIterator, Mapping, Sequence
 from typing import Any, Literal
 from urllib.parse import quote
 
-from virtualstack.errors import MissingDependencyError
+from virtualstack.errors import MissingDependencyError, check_word
 
 try:
     from starlette.applications import Starlette
@@ -92,8 +92,7 @@ def app(
     [2]
     """
     check_absent(absent)
-    if codecs not in ("common", "any"):
-        raise ValueError(f"codecs={codecs!r} must be 'common' or 'any'")
+    check_word("codecs", codecs, ("common", "any"))
     clients = make_clients(chunks, any_codec=codecs == "any", absent=absent)
     hosts = hosts or _LOCAL_HOSTS
     allowed = read_allowed_urls(allow)

@@ -9,7 +9,7 @@ from dataclasses import dataclass, field, replace
 from typing import Any, Protocol, Self, cast
 from urllib.parse import unquote
 
-from virtualstack.errors import AccessDeniedError, ForbiddenLocationError, SourceNotFoundError, StorageError
+from virtualstack.errors import AccessDeniedError, ForbiddenLocationError, SourceNotFoundError, StorageError, check_word
 from virtualstack.location import (
     ARCHIVES,
     BYTES,
@@ -233,8 +233,7 @@ class Storage:
 
     def with_stale(self, stale: Stale | None, /) -> Self:
         """Return the same storage with another reaction to sources that changed after they were indexed."""
-        if stale not in ("error", "warn", "ignore", None):
-            raise ValueError(f"stale must be 'error', 'warn' or 'ignore', not {stale!r}")
+        check_word("stale", stale, ("error", "warn", "ignore", None))
         return self if stale in (self.stale, None) else replace(self, stale=stale)
 
     def only(self, permission: Check, /, *, opened: str | None = None) -> Self:

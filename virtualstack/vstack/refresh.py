@@ -18,7 +18,7 @@ from virtualstack.combine.fitting import Fitting, fitted
 from virtualstack.combine.part import Part, bundled_in, with_inherited
 from virtualstack.combine.region import find_boxes
 from virtualstack.dataset import expand_dims, loaded_variable, to_dataset, virtual_array
-from virtualstack.errors import CombineError, ReaderError, StorageError
+from virtualstack.errors import CombineError, ReaderError, StorageError, check_word
 from virtualstack.location import Location
 from virtualstack.manifests import ABSENT, EMPTY, ENTRY, INLINE, ChunkAxis, ChunkManifest, ManifestArray, ManifestGroup
 from virtualstack.manifests.manifest import Overlay
@@ -97,8 +97,7 @@ def refresh[R: AtSnapshot](
     message: str | None = None,
 ) -> Refreshed[R]:
     """Scan changed sources again; see :meth:`Repository.refresh`. ``open_at`` opens the repository at a snapshot."""
-    if missing not in ("keep", "mask"):
-        raise ValueError(f"missing={missing!r}; it must be 'keep' or 'mask'")
+    check_word("missing", missing, ("keep", "mask"))
     shown = shown_in(store.group, store.opened.archive(store.snapshot))
     storage = storage.only(store.opened.permission)
     stale = stale_sources(shown, storage)

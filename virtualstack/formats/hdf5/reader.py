@@ -33,6 +33,7 @@ from virtualstack.errors import (
     Remedy,
     SourceNotFoundError,
     StorageError,
+    check_word,
 )
 from virtualstack.formats.base import ReadOptions
 from virtualstack.formats.hdf5.byte_readers import is_locked
@@ -103,8 +104,7 @@ class HDF5:
     def __post_init__(self) -> None:
         if self._chunk_size() == 0:
             raise ValueError("contiguous_chunk_size=0 is not a size of a chunk; None leaves contiguous values in one")
-        if self.metadata not in ("auto", "own", "library"):
-            raise ValueError(f"metadata={self.metadata!r}; it is 'auto', 'own' or 'library'")
+        check_word("metadata", self.metadata, ("auto", "own", "library"))
 
     def _chunk_size(self) -> int | None:
         size = self.contiguous_chunk_size
