@@ -60,7 +60,7 @@ class Rules:
     data_vars, coords
         Variables that get the joined dimension although they lack it: none (``"minimal"``), those that are not equal in
         all files (``"different"``), ``"all"``, or a set of names. For ``data_vars``, ``None`` means all if no file has
-        the dimension; for ``coords``, those that differ and have no dimension in any file.
+        the dimension. Coordinates without any dimension get it if they differ, unless ``coords`` is ``"minimal"``.
     compat
         Whether variables without the joined dimension are the same, as in xarray: ``"equals"``, ``"identical"`` with
         their attributes, ``"broadcast_equals"``, ``"no_conflicts"`` where both have values, or ``"override"`` to use
@@ -78,7 +78,7 @@ class Rules:
     join: Join = "exact"
     tolerance: int | float | pd.Timedelta | None = None
     data_vars: Literal["minimal", "different", "all"] | frozenset[str] | None = None
-    coords: Literal["minimal", "different", "all"] | frozenset[str] | None = None
+    coords: Literal["minimal", "different", "all"] | frozenset[str] = frozenset()
     compat: Literal["equals", "identical", "broadcast_equals", "no_conflicts", "override"] = "equals"
     combine_attrs: str | Callable[..., Any] | None = None
     fill_value: Any = None
@@ -96,7 +96,7 @@ class Rules:
             raise ValueError(f"combine_options has {unknown}; the known ones are {list(known)}")
         check_word("join", join, get_args(Join.__value__))
         for key in ("data_vars", "coords"):
-            if options.get(key) is not None:
+            if key in options and not (key == "data_vars" and options[key] is None):
                 options[key] = _names(key, options[key])
         check_word("compat", options.get("compat", "equals"), _COMPAT)
         attrs = options.get("combine_attrs")
@@ -112,7 +112,7 @@ class Rules:
     @property
     def scalars_follow(self) -> bool:
         """Whether coordinates without a dimension get the joined dimension if they differ."""
-        return self.coords is None and self.compat not in ("no_conflicts", "override")
+        return self.coords != "minimal" and self.compat not in ("no_conflicts", "override")
 
     def expands_coordinate(self, name: str) -> bool:
         """Return whether a coordinate without the joined dimension gets it."""
