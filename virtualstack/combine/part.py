@@ -22,10 +22,8 @@ __all__ = [
     "bundled_in",
     "each_node",
     "group_from",
-    "labels_by_path",
     "over_index",
     "with_inherited",
-    "with_labels",
 ]
 
 
@@ -190,8 +188,13 @@ def each_node(
     groups: Sequence[ManifestGroup],
     change: Callable[[str, ManifestGroup, Sequence[ManifestGroup]], ManifestGroup],
     /,
+    *,
+    inherits: bool = False,
 ) -> ManifestGroup:
-    """Return a store's group in which each group is changed by the groups of other trees at the same path."""
+    """Return a store's group in which each group is changed by the groups of other trees at the same path.
+
+    With ``inherits``, the groups have the coordinates of their parents, which the result does not get.
+    """
     nodes, others = dict(stored.walk()), [dict(group.walk()) for group in groups]
     for group, its in zip(groups, others, strict=True):
         for path in sorted(nodes.keys() ^ its.keys()):
@@ -206,11 +209,20 @@ def each_node(
                 left_url=stored.url,
                 right_url=group.url,
             )
+    whole, *others = map(with_inherited, (stored, *groups)) if inherits else (nodes, *others)
     made = {}
     for path, node in nodes.items():
         with naming_group(path):
-            made[path] = change(path, node, [its[path] for its in others])
+            found = change(path, whole[path], [its[path] for its in others])
+            made[path] = _without(found, whole[path].arrays.keys() - node.arrays.keys())
     return _tree(made, stored, "")
+
+
+def _without(group: ManifestGroup, names: Collection[str]) -> ManifestGroup:
+    if not names:
+        return group
+    arrays = {name: array for name, array in group.arrays.items() if name not in names}
+    return replace(group, arrays=arrays, loaded=group.loaded & arrays.keys())
 
 
 def _tree(made: dict[str, ManifestGroup], like: ManifestGroup, path: str) -> ManifestGroup:
@@ -231,29 +243,17 @@ def bundled_in(group: ManifestGroup, /) -> set[str]:
     return {name for name, array in group.arrays.items() if isinstance(array.manifest, ChunkManifest)}
 
 
-def labels_by_path(tree: ManifestGroup, dim: str, /) -> dict[str, ManifestArray | None]:
-    """Return each group's coordinate, or else the coordinate of its nearest parent group."""
-    found: dict[str, ManifestArray | None] = {}
-    for path, node in tree.walk():
-        found[path] = node.arrays.get(dim, found.get(path.rpartition("/")[0]))
-    return found
-
-
-def with_labels(group: ManifestGroup, dim: str, labels: ManifestArray | None, /) -> ManifestGroup:
-    """Return a group with the coordinate that it inherits, if it has the dimension in the same length."""
-    sizes = {
-        n for x in group.arrays.values() for d, n in zip(x.dimension_names or (), x.shape, strict=False) if d == dim
-    }
-    if labels is None or dim in group.arrays or sizes != set(labels.shape):
-        return group
-    return replace(group, arrays={**group.arrays, dim: labels}, loaded=group.loaded | {dim})
-
-
 def with_inherited(tree: ManifestGroup, /) -> dict[str, ManifestGroup]:
     """Return the groups of a tree by path, each with the coordinates that its dimensions inherit."""
-    found = dict(tree.walk())
-    dims = {dim for node in found.values() for x in node.arrays.values() for dim in x.dimension_names or ()}
-    for dim in sorted(dims):
-        labels = labels_by_path(tree, dim)
-        found = {path: with_labels(node, dim, labels[path]) for path, node in found.items()}
+    found: dict[str, ManifestGroup] = {}
+    labels: dict[str, dict[str, ManifestArray]] = {}
+    for path, node in tree.walk():
+        own = {name: x for name, x in node.arrays.items() if x.dimension_names == (name,)}
+        labels[path] = {**labels.get(path.rpartition("/")[0], {}), **own}
+        sizes: dict[str, set[int]] = {}
+        for array in node.arrays.values():
+            for dim, n in zip(array.dimension_names or (), array.shape, strict=True):
+                sizes.setdefault(dim, set()).add(n)
+        more = {x: its for x, its in labels[path].items() if x not in node.arrays and sizes.get(x) == {*its.shape}}
+        found[path] = replace(node, arrays={**node.arrays, **more}, loaded=node.loaded | more.keys())
     return found

@@ -204,29 +204,22 @@ def placed(
         )
     fitting = fitting.with_remedies(*_REMEDIES)
     overlays: dict[str, Sequence[Overlay]] = {}
-    found: dict[str, Mapping[str, _FoundSide]] = {}
 
     def change(path: str, node: ManifestGroup, groups: Sequence[ManifestGroup]) -> ManifestGroup:
-        above = found.get(path.rpartition("/")[0], {})
-        made, over, found[path] = _placed(node, groups[0], region, fitting, above)
+        made, over = _placed(node, groups[0], region, fitting)
         overlays.update({f"{path}/{name}": each for name, x in over.items() if (each := _present(x))})
         return made
 
-    return each_node(stored, [group], change), overlays
-
-
-type _FoundSide = tuple[int, Side]
-"""Length of a dimension, and the elements that a region covers."""
+    return each_node(stored, [group], change, inherits=True), overlays
 
 
 def _placed(
-    stored: ManifestGroup, group: ManifestGroup, region: Region, fitting: Fitting, above: Mapping[str, _FoundSide]
-) -> tuple[ManifestGroup, dict[str, Overlay], dict[str, _FoundSide]]:
+    stored: ManifestGroup, group: ManifestGroup, region: Region, fitting: Fitting
+) -> tuple[ManifestGroup, dict[str, Overlay]]:
     loaded = bundled_in(stored) | stored.loaded
     old = load_part(stored, fitting.storage, loaded)
     new = load_part(group, fitting.storage, loaded | group.loaded)
-    sides = _sides(region, old, new, above)
-    found = {**above, **{dim: (old.sizes[dim], side) for dim, side in sides.items()}}
+    sides = _sides(region, old, new)
     check_presence(old, new, [name for name in new.variables if name not in old.variables])
     box = old
     for dim, side in sides.items():
@@ -251,9 +244,9 @@ def _placed(
         elif mine is not None:
             overlays[name] = overlay_on(name, array, mine, sides, target.dims)
     if not patched:
-        return stored, overlays, found
+        return stored, overlays
     unchanged = stored.arrays.keys() - patched.keys()
-    return group_from(replace(old, variables={**old.variables, **patched}), stored, unchanged), overlays, found
+    return group_from(replace(old, variables={**old.variables, **patched}), stored, unchanged), overlays
 
 
 def _present(overlay: Overlay) -> list[Overlay]:
@@ -271,23 +264,14 @@ def _present(overlay: Overlay) -> list[Overlay]:
     ]
 
 
-def _sides(region: Region, old: Part, new: Part, above: Mapping[str, _FoundSide]) -> dict[str, Side]:
+def _sides(region: Region, old: Part, new: Part) -> dict[str, Side]:
     """Return the elements of the store that a region names."""
-    inherited = {
-        dim: side
-        for dim, (length, side) in above.items()
-        if old.sizes.get(dim) == length and dim not in old.indexes and dim not in new.indexes
-    }
-    wanted: Mapping[str, Any]
     if isinstance(region, str):
-        wanted = {dim: "auto" for dim in (*new.indexes, *inherited) if dim in old.indexes or dim in inherited}
-    else:
-        wanted = {str(dim): item for dim, item in region.items() if dim in old.sizes}
+        return {dim: _by_labels(dim, old, new) for dim in new.indexes if dim in old.indexes}
     return {
-        dim: (inherited.get(dim) or _by_labels(dim, old, new))
-        if item == "auto"
-        else read_side(dim, item, old.sizes[dim])
-        for dim, item in wanted.items()
+        str(dim): _by_labels(str(dim), old, new) if item == "auto" else read_side(str(dim), item, old.sizes[str(dim)])
+        for dim, item in region.items()
+        if dim in old.sizes
     }
 
 

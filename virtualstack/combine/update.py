@@ -16,7 +16,7 @@ from xarray.indexes import PandasIndex
 from virtualstack.codecs.codec import shortened
 from virtualstack.combine.equal_variables import the_same
 from virtualstack.combine.fitting import TEXT, Fitting, check_presence, fitted, joint_dtype, load_part
-from virtualstack.combine.part import Part, bundled_in, each_node, group_from, labels_by_path, over_index, with_labels
+from virtualstack.combine.part import Part, bundled_in, each_node, group_from, over_index
 from virtualstack.combine.placing import Placing, StoreAxis
 from virtualstack.combine.planned import facts_of, planned
 from virtualstack.combine.precedence import Prefer, is_changed
@@ -55,22 +55,13 @@ def updated(
     if labels is not None:
         labels = _listed(labels, dim, stored.url)
     overlays: dict[str, Sequence[Overlay]] = {}
-    dims = {dim}
-    if fitting.join != "exact":
-        dims |= {name for _, node in stored.walk() for name, x in node.arrays.items() if x.dimension_names == (name,)}
-    make_labels = {each: [labels_by_path(group, each) for group in (stored, *groups)] for each in sorted(dims)}
 
     def change(path: str, node: ManifestGroup, others: Sequence[ManifestGroup]) -> ManifestGroup:
-        whole = [node, *others]
-        for each, found in make_labels.items():
-            whole = [with_labels(x, each, its[path]) for x, its in zip(whole, found, strict=True)]
-        made, over = _updated(whole[0], whole[1:], dim, labels, fitting, prefer)
+        made, over = _updated(node, others, dim, labels, fitting, prefer)
         overlays.update({f"{path}/{name}": items for name, items in over.items()})
-        for name in whole[0].arrays.keys() - node.arrays.keys():
-            made = _without(made, name)
         return made
 
-    return each_node(stored, groups, change), overlays
+    return each_node(stored, groups, change, inherits=True), overlays
 
 
 def _listed(labels: Any, dim: str, url: str | None) -> NDArray[Any]:
@@ -87,11 +78,6 @@ def _listed(labels: Any, dim: str, url: str | None) -> NDArray[Any]:
             left_url=url,
         )
     return found
-
-
-def _without(group: ManifestGroup, name: str) -> ManifestGroup:
-    arrays = {key: array for key, array in group.arrays.items() if key != name}
-    return replace(group, arrays=arrays, loaded=group.loaded - {name}, coordinates=group.coordinates - {name})
 
 
 def _updated(
