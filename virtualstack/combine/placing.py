@@ -12,7 +12,7 @@ import pandas as pd
 import xarray as xr
 from numpy.typing import NDArray
 
-from virtualstack.combine.fitting import Fitting, lacking
+from virtualstack.combine.fitting import Fitting, joint_dtype, lacking
 from virtualstack.combine.part import Part
 from virtualstack.combine.precedence import Meeting, Prefer, compare_cells, is_preferred
 from virtualstack.combine.region import Box, Side, overlay_on
@@ -308,67 +308,56 @@ class Placing:
     def loaded(self, name: str) -> xr.Variable:
         """Return a loaded variable with the values of parts; the variable itself if nothing changes."""
         old = self.parts[0].variables[name]
-        lengths = [self.axes.get(str(dim)) for dim in old.dims]
-        shape = [n if axis is None else len(axis.labels) for axis, n in zip(lengths, old.shape, strict=True)]
-        take = np.full(shape, -1, np.intp)
-        found: list[xr.Variable] = []
-        n_before = 0
+        axes = [self.axes.get(str(dim)) for dim in old.dims]
+        shape = [n if axis is None else len(axis.labels) for axis, n in zip(axes, old.shape, strict=True)]
+        having = {n: part.variables[name].values for n, part in enumerate(self.parts) if name in part.variables}
+        values = np.zeros(shape, joint_dtype([own.dtype for own in having.values()]))
+        is_there = np.zeros(shape, np.bool_)
         is_changed = not all(axis.is_same for _, axis in self.placed_axes(name))
-        for number, part in enumerate(self.parts):
-            if name not in part.variables:
-                continue
-            values = part.variables[name].to_base_variable()
-            at = np.ix_(
-                *(np.arange(n) if axis is None else axis.at[number] for axis, n in zip(lengths, shape, strict=True))
-            )
-            own = np.arange(n_before, n_before + values.size, dtype=np.intp).reshape(values.shape)
-            found.append(xr.Variable(("element",), np.ravel(values.values), {}, values.encoding))
-            n_before += values.size
-            if number:
-                own = self._newer(name, number, found, take[at], own)
-                is_changed = is_changed or bool((own != take[at]).any())
-            take[at] = own
+        for number, own in having.items():
+            positions = [np.arange(n) if axis is None else axis.at[number] for axis, n in zip(axes, shape, strict=True)]
+            at = np.ix_(*positions)
+            own = own.astype(values.dtype)
+            take = self._taken_values(name, number, positions, values[at], own, is_there[at])
+            is_changed |= number > 0 and bool(take.any())
+            values[at] = np.where(take, own, values[at])
+            is_there[at] = True
         if not is_changed:
             return old
-        if (take < 0).any():
+        if not is_there.all():
             one = dict.fromkeys(map(str, old.dims), 1)
-            hole = lacking(name, self.parts[0], {**self.parts[0].sizes, **one}, self.fitting)
-            found.append(xr.Variable(("element",), np.ravel(hole.values)))
-            take[take < 0] = n_before
-        values = xr.Variable.concat(found, "element").isel(element=take.ravel())  # type: ignore[no-untyped-call]
-        return xr.Variable(old.dims, values.values.reshape(shape), dict(old.attrs), dict(old.encoding))
+            hole = lacking(name, self.parts[0], {**self.parts[0].sizes, **one}, self.fitting).values.ravel()
+            values = values.astype(joint_dtype([values.dtype, hole.dtype]))
+            values[~is_there] = hole
+        return xr.Variable(old.dims, values, dict(old.attrs), dict(old.encoding))
 
-    def _newer(
+    def _taken_values(
         self,
         name: str,
         number: int,
-        found: Sequence[xr.Variable],
-        shown: NDArray[np.intp],
-        own: NDArray[np.intp],
-    ) -> NDArray[np.intp]:
-        """Return the values that are shown at the labels of a part, as numbers in all values that were found."""
-        there = shown >= 0
-        if not there.any():
-            return own
-        every = xr.Variable.concat(list(found), "element")  # type: ignore[no-untyped-call]
-        old, new = (every.isel(element=x[there]).values for x in (shown, own))
-        differ = np.zeros(shown.shape, np.bool_)
-        differ[there] = ~((old == new) | (pd.isnull(old) & pd.isnull(new)))
+        positions: Sequence[NDArray[np.intp]],
+        old: NDArray[Any],
+        new: NDArray[Any],
+        is_there: NDArray[np.bool_],
+    ) -> NDArray[np.bool_]:
+        """Return a mask of the values of a part that are shown: new ones, and others if the part is preferred."""
+        take = ~is_there
+        if take.all():
+            return take
+        differ = is_there.copy()
+        differ[is_there] = ~((old[is_there] == new[is_there]) | (pd.isnull(old[is_there]) & pd.isnull(new[is_there])))
         fill_value = self.fitting.rules.fill(name)
-        lacking_old = pd.isnull(old) if fill_value is None else pd.isnull(old) | (old == fill_value)
-        blank = np.zeros(shown.shape, np.bool_)
-        blank[there] = lacking_old & differ[there]  # absent elements of loaded variables are missing values in stores
-        there &= ~blank
-        differ &= there
+        blank = pd.isnull(old[differ])
+        if fill_value is not None:
+            blank |= old[differ] == fill_value
+        take[differ] = blank  # absent elements of loaded variables are missing values in stores
+        differ &= ~take
         if differ.any():
-            first = [int(x[0]) for x in np.nonzero(differ)]
-            dims = map(str, self.parts[0].variables[name].dims)
-            at = [
-                int(self.axes[dim].at[number][i]) if dim in self.axes else i for dim, i in zip(dims, first, strict=True)
-            ]
-            if not self.wins(number, name, self.where(name, at)):
-                return np.where(there, shown, own)
-        return np.where(there & ~differ, shown, own)
+            first = [x[0] for x in np.nonzero(differ)]
+            where = self.where(name, [int(own[i]) for own, i in zip(positions, first, strict=True)])
+            if self.wins(number, name, where):
+                take |= differ
+        return take
 
 
 def _in_whole_chunks(array: ManifestArray, box: tuple[slice, ...]) -> ManifestArray:
