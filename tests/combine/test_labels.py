@@ -60,6 +60,12 @@ def test_within_a_tolerance_the_first_file_counts():
     assert chain.which.tolist() == [0, 0, 1]
 
 
+def test_infinite_labels_are_near_to_none_and_an_infinite_tolerance_is_near_to_all():
+    indexes = [pd.Index([np.inf, 0.0]), pd.Index([np.inf, 5.0]), pd.Index([1.0, 2.0]), pd.Index([1.05, 2.0])]
+    assert first_within(indexes, 0.1).tolist() == [0, 1, 2, 2]
+    assert first_within(indexes, np.inf).tolist() == [0, 1, 2, 2]
+
+
 def test_dates_within_a_tolerance_are_found_whatever_their_unit():
     """Files of one day each have labels of their own, and are not compared pair by pair."""
     days = [DATES[:1] + pd.Timedelta(i, "D") for i in range(5000)]

@@ -96,27 +96,21 @@ def _first_near(values: NDArray[Any], limit: Any) -> NDArray[np.intp]:
     Only rows whose first labels are close are compared. Comparing the dates of thousands of files in pairs would be
     slow.
     """
-    order = np.argsort(values[:, 0], kind="stable")
-    firsts = values[order, 0]
+    rounded = values[:, 0].astype(np.float64)
+    order = np.argsort(rounded, kind="stable")
+    firsts = rounded[order]
     found = np.full(len(values), -1, np.intp)
-    for number, own in enumerate(values):
-        if found[number] < 0:
-            low, high = _bounds(own[0], limit)
-            near = order[np.searchsorted(firsts, low) : np.searchsorted(firsts, high, side="right")]
-            near = near[found[near] < 0]
-            found[near[(_gaps(values[near], own) <= limit).all(axis=1)]] = number
+    with np.errstate(invalid="ignore"):  # infinity minus infinity
+        for number, own in enumerate(values):
+            if found[number] < 0:
+                found[number] = number
+                reach = limit + 1e-15 * (abs(rounded[number]) + limit)  # more than what was lost by rounding
+                low = np.searchsorted(firsts, rounded[number] - reach)
+                high = np.searchsorted(firsts, rounded[number] + reach, side="right")
+                near = order[low:high]
+                near = near[found[near] < 0]
+                found[near[(_gaps(values[near], own) <= limit).all(axis=1)]] = number
     return found
-
-
-def _bounds(label: Any, limit: Any) -> tuple[Any, Any]:
-    """Return the least and the greatest number that may be within a limit of a label, in its dtype."""
-    if isinstance(label, np.floating):
-        return np.nextafter(label - limit, -np.inf), np.nextafter(label + limit, np.inf)
-    low, high = int(label) - limit, int(label) + limit
-    if isinstance(label, np.integer):
-        known = np.iinfo(label.dtype)
-        return label.dtype.type(max(low, known.min)), label.dtype.type(min(high, known.max))
-    return low, high
 
 
 def _is_measurable(labels: Labels) -> bool:
