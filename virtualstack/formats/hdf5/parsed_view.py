@@ -1,11 +1,11 @@
-"""Describe a file from the results of the parsers: the whole tree, or single datasets by their paths.
+"""Describe a file from the results of the parsers.
 
 The HDF5 library reads the parts that the parsers do not know.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import replace
 from functools import partial
 from typing import NoReturn
@@ -37,41 +37,17 @@ from virtualstack.formats.hdf5.walk import (
     DatasetHeader,
     FileObject,
     FileObjects,
-    find_objects,
     located,
     mappings_in,
     read_header_chunks,
-    read_object,
 )
 
-__all__ = ["DatasetFinder", "FindExtent", "ParsedView", "follow"]
+__all__ = ["FindExtent", "ParsedView"]
 
 _OUTSIDE = -1
 """Address of any object in another file."""
 
 _MAX_SOFT_LINKS = 16  # H5L_NUM_LINKS: largest number of soft links in a chain
-
-
-def follow(
-    path: bytes, group: int, root: int, names: Callable[[int], Mapping[bytes, Link]], /, n_links: int = 0
-) -> int | None:
-    """Return the address of the object header that a path leads to; ``None`` if it leads nowhere."""
-    if n_links >= _MAX_SOFT_LINKS:
-        return None
-    here = root if path.startswith(b"/") else group
-    for part in path.split(b"/"):
-        if part in (b"", b"."):
-            continue
-        link = names(here).get(part)
-        if link is None or link.kind == "other":
-            return None
-        if link.kind == "external":
-            return _OUTSIDE
-        below = link.address if link.kind == "hard" else follow(link.target[0], here, root, names, n_links + 1)
-        if below is None or below == _OUTSIDE:
-            return below
-        here = below
-    return here
 
 
 type FindExtent = Callable[[str, Sequence[VirtualMapping], tuple[int, ...]], tuple[int, ...]]
@@ -136,6 +112,19 @@ class ParsedView:
             list_mappings=list_mappings,
             read_texts=self._texts,
         )
+
+    def find(self, path: str, /) -> HDF5Variable | None:
+        """Return the dataset at a path; ``None`` if no dataset exists there."""
+        raw_path = path.encode("utf-8", "surrogateescape")
+        address = self._follow(raw_path, self._objects.superblock.root)
+        if address == _OUTSIDE:
+            raise LostValuesError(f"a virtual dataset (VDS) whose source '{path}' is a link to another file")
+        if address is None or self._objects.by_address[address].kind != "dataset":
+            return None
+        try:
+            return self.variable(self._at(address), decode_text(raw_path.rpartition(b"/")[2]), raw_path, path)
+        except LostObjectError as error:
+            raise LostValuesError(f"a virtual dataset (VDS) whose source '{path}' is damaged: {error}") from error
 
     def _virtual(
         self, layout: VirtualLayout, space: Dataspace, path: str
@@ -215,12 +204,31 @@ class ParsedView:
             return LinkTarget(kind="nothing", outside=(link.target[0], link.target[1]))
         if link.kind == "other":
             return LinkTarget(kind="lost", reason="a kind of link that a user has defined leads to it")
-        address = follow(link.target[0], group, self._objects.superblock.root, self._names)
+        address = self._follow(link.target[0], group)
         if address == _OUTSIDE:
             return LinkTarget(kind="nothing", reason=f"a link to '{named}', which is in another file")
         if address is None:
             return LinkTarget(kind="nothing", reason=f"a soft link to '{named}', which does not exist")
         return replace(self._at(address), is_soft=True)
+
+    def _follow(self, path: bytes, group: int, n_links: int = 0) -> int | None:
+        """Return the address of the object header that a path leads to; ``None`` if it leads nowhere."""
+        if n_links >= _MAX_SOFT_LINKS:
+            return None
+        here = self._objects.superblock.root if path.startswith(b"/") else group
+        for part in path.split(b"/"):
+            if part in (b"", b"."):
+                continue
+            link = self._names(here).get(part)
+            if link is None or link.kind == "other":
+                return None
+            if link.kind == "external":
+                return _OUTSIDE
+            below = link.address if link.kind == "hard" else self._follow(link.target[0], here, n_links + 1)
+            if below is None or below == _OUTSIDE:
+                return below
+            here = below
+        return here
 
     def _names(self, group: int) -> dict[bytes, Link]:
         if group not in self._links:
@@ -230,45 +238,3 @@ class ParsedView:
 
 def _raise(error: LostValuesError) -> NoReturn:
     raise error
-
-
-class DatasetFinder:
-    """Finder of datasets by path; it reads each object on the path once, and no attributes."""
-
-    def __init__(self, metadata: MetadataSource, library: Library) -> None:
-        self._metadata = metadata
-        self._library = library
-        self._found: FileObjects | None = None
-        self._names: dict[int, Mapping[bytes, Link]] = {}
-
-    def find(self, path: str, /) -> HDF5Variable | None:
-        """Return the dataset at a path; ``None`` if no dataset exists there."""
-        try:
-            return self._find(path)
-        except StructureError:
-            return self._library.find(path)
-        except LostObjectError as error:
-            raise LostValuesError(f"a virtual dataset (VDS) whose source '{path}' is damaged: {error}") from error
-
-    def _find(self, path: str) -> HDF5Variable | None:
-        objects, root = self._objects(), self._objects().superblock.root
-        raw_path = path.encode("utf-8", "surrogateescape")
-        address = follow(raw_path, root, root, self._links)
-        if address == _OUTSIDE:
-            raise LostValuesError(f"a virtual dataset (VDS) whose source '{path}' is a link to another file")
-        if address is None or read_object(self._metadata, objects, address).kind != "dataset":
-            return None
-        name = decode_text(raw_path.rpartition(b"/")[2])
-        target = LinkTarget(kind="dataset", address=address)
-        return ParsedView(objects, self._metadata, self._library).variable(target, name, raw_path, path)
-
-    def _objects(self) -> FileObjects:
-        if self._found is None:
-            self._found = find_objects(self._metadata)
-        return self._found
-
-    def _links(self, address: int) -> Mapping[bytes, Link]:
-        if address not in self._names:
-            links = read_object(self._metadata, self._objects(), address).links
-            self._names[address] = {link.name: link for link in links}
-        return self._names[address]

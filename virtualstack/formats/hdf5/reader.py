@@ -20,7 +20,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import closing, contextmanager
 from dataclasses import dataclass, replace
-from functools import cache
+from functools import cache, partial
 from typing import ClassVar, Literal
 
 from virtualstack.child.errors import LibraryError
@@ -42,11 +42,11 @@ from virtualstack.formats.hdf5.external_links import ExternalLinks, with_free_di
 from virtualstack.formats.hdf5.fetch import MetadataSource
 from virtualstack.formats.hdf5.hdfeos import EOS_INFORMATION, eos_axis_names
 from virtualstack.formats.hdf5.library import Library
-from virtualstack.formats.hdf5.parsed_view import DatasetFinder, FindExtent, ParsedView
+from virtualstack.formats.hdf5.parsed_view import FindExtent, ParsedView
 from virtualstack.formats.hdf5.references import FileContext
 from virtualstack.formats.hdf5.structures.requests import LostValuesError, StructureError
 from virtualstack.formats.hdf5.structures.virtual_mappings import VirtualMapping
-from virtualstack.formats.hdf5.tree import HDF5Group, HDF5Variable, build_tree, decode_text
+from virtualstack.formats.hdf5.tree import FileView, HDF5Group, HDF5Variable, build_tree, decode_text
 from virtualstack.formats.hdf5.variables import extend_records, read_variable
 from virtualstack.formats.hdf5.virtual_datasets import virtual_shape
 from virtualstack.formats.hdf5.virtual_sources import Chain, Datasets, OpenSourceFile, SourceFiles
@@ -129,14 +129,14 @@ class HDF5:
 
         def read_dataset(url: str, path: str, chain: Chain) -> ManifestArray | None:
             with files.use(url) as file, _naming_damage(url):
-                variable = (file.library if self.metadata == "library" else file.finder).find(path)
+                variable = file.view.find(path)
                 if variable is None:
                     return None
                 context = make_context(
                     file.source,
                     file.metadata,
                     file.library,
-                    lambda: self._tree(file.metadata, file.library, options).paths(),
+                    lambda: build_tree(file.view).paths(),
                     chain,
                 )
                 return _source(variable, context)
@@ -150,9 +150,8 @@ class HDF5:
             check_there(url)
             source = storage.source(url)
             metadata, library = self._views(source, storage)
-            return OpenSourceFile(
-                source=source, metadata=metadata, library=library, finder=DatasetFinder(metadata, library)
-            )
+            make_view = partial(self._view, metadata, library, lambda _: False)
+            return OpenSourceFile(source=source, metadata=metadata, library=library, make_view=make_view)
 
         def read_linked(url: str) -> ManifestGroup:
             if not follows:
@@ -190,7 +189,7 @@ class HDF5:
         source = storage.source(url)
         metadata, library = self._views(source, storage)
         with closing(library), _naming_damage(url):
-            tree = self._tree(metadata, library, options, extent)
+            tree = build_tree(self._view(metadata, library, lambda raw: _wants_chunks(raw, options), extent))
             context = make_context(source, metadata, library, tree.paths, ())
             is_eos = self.eos_dimensions and EOS_INFORMATION in tree.groups
             dims = resolve_dimensions(tree, eos_axis_names(tree, metadata, library) if is_eos else {})
@@ -207,19 +206,23 @@ class HDF5:
         )
         return metadata, library
 
-    def _tree(
-        self, metadata: MetadataSource, library: Library, options: ReadOptions, extent: FindExtent | None = None
-    ) -> HDF5Group:
+    def _view(
+        self,
+        metadata: MetadataSource,
+        library: Library,
+        wants_chunks: Callable[[bytes], bool],
+        extent: FindExtent | None = None,
+    ) -> FileView:
         """Find the objects of a file: with the parsers if they can read all groups, else with the HDF5 library."""
         if self.metadata == "library":
-            return build_tree(library)
+            return library
         try:
-            objects = walk(metadata, lambda path: _wants_chunks(path, options))
+            objects = walk(metadata, wants_chunks)
         except StructureError as error:
             if library.is_forbidden:
                 raise LibraryError(f"{error}, and metadata='own' leaves nothing to the HDF5 library") from error
-            return build_tree(library)
-        return build_tree(ParsedView(objects, metadata, library, extent))
+            return library
+        return ParsedView(objects, metadata, library, extent)
 
 
 def _wants_chunks(path: bytes, options: ReadOptions) -> bool:

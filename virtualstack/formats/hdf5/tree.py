@@ -199,6 +199,9 @@ class FileView(Protocol):
     def variable(self, dataset: LinkTarget, name: str, raw_path: bytes, path: str, /) -> HDF5Variable:
         """Describe a dataset, or raise `LostObjectError`."""
 
+    def find(self, path: str, /) -> HDF5Variable | None:
+        """Return the dataset at a path, a source of a virtual dataset; ``None`` if no dataset exists there."""
+
 
 class LostObjectError(Exception):
     """An object cannot be opened; the message states the reason."""

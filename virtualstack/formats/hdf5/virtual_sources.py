@@ -7,13 +7,14 @@ from collections import OrderedDict
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
+from functools import cached_property
 from pathlib import Path
 
 from virtualstack.errors import ReaderError, SourceNotFoundError, StorageError
 from virtualstack.formats.hdf5.fetch import MetadataSource
 from virtualstack.formats.hdf5.library import Library
-from virtualstack.formats.hdf5.parsed_view import DatasetFinder
 from virtualstack.formats.hdf5.structures.requests import LostValuesError
+from virtualstack.formats.hdf5.tree import FileView
 from virtualstack.location import absolute_url, join_url, local_path, split_url
 from virtualstack.manifests import ManifestArray
 from virtualstack.storage import Source
@@ -195,15 +196,20 @@ fit in memory.
 """
 
 
-@dataclass(slots=True, kw_only=True)
+@dataclass(kw_only=True)
 class OpenSourceFile:
-    """An open file."""
+    """An open file, whose metadata are read at the first request for a dataset."""
 
     source: Source
     metadata: MetadataSource
     library: Library
-    finder: DatasetFinder
+    make_view: Callable[[], FileView]
     n_users: int = 0
+
+    @cached_property
+    def view(self) -> FileView:
+        """The objects of the file."""
+        return self.make_view()
 
 
 class SourceFiles:

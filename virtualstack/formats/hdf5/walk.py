@@ -45,12 +45,10 @@ __all__ = [
     "DatasetHeader",
     "FileObject",
     "FileObjects",
-    "find_objects",
     "located",
     "mappings_in",
     "read_chunks",
     "read_header_chunks",
-    "read_object",
     "walk",
 ]
 
@@ -93,31 +91,11 @@ class FileObjects:
 
 
 def walk(metadata: MetadataSource, wants_chunks: Callable[[bytes], bool], /) -> FileObjects:
-    """Read the metadata of a file."""
-    return _Walk(metadata, find_objects(metadata), wants_chunks).run()
-
-
-def find_objects(metadata: MetadataSource, /) -> FileObjects:
-    """Read the superblock of a file, and return a collection without objects."""
+    """Read the metadata of a file; chunk indexes only of datasets at paths that are wanted."""
     metadata.base = metadata.run(find_superblock(metadata.size))
     superblock = metadata.run(read_superblock(metadata.base, metadata.size))
     metadata.end = superblock.base + superblock.end
-    return FileObjects(superblock=superblock)
-
-
-def read_object(metadata: MetadataSource, objects: FileObjects, address: int, /) -> FileObject:
-    """Read one object with its links, or its header and chunk index; attributes are not read."""
-    if address not in objects.by_address:
-        one = _Walk(metadata, objects, lambda _: True)
-        messages = metadata.run(read_object_header(address, objects.superblock.widths))
-        node = FileObject(kind=_kind(messages))
-        if node.kind == "group":
-            node.links = metadata.run(read_links(messages, objects.superblock))
-        elif node.kind == "dataset":
-            one.scheduler.spawn(_read_dataset(messages, objects.superblock), partial(one.on_dataset, node, b""))
-            one.scheduler.run()
-        objects.by_address[address] = node
-    return objects.by_address[address]
+    return _Walk(metadata, FileObjects(superblock=superblock), wants_chunks).run()
 
 
 class _Walk:
@@ -154,7 +132,7 @@ class _Walk:
         if node.kind == "group":
             self.scheduler.spawn(read_links(messages, self.superblock), partial(self._on_links, node, path))
         elif node.kind == "dataset":
-            self.scheduler.spawn(_read_dataset(messages, self.superblock), partial(self.on_dataset, node, path))
+            self.scheduler.spawn(_read_dataset(messages, self.superblock), partial(self._on_dataset, node, path))
 
     def _on_links(self, node: FileObject, path: bytes, links: list[Link] | StructureError) -> None:
         if isinstance(links, StructureError):
@@ -164,7 +142,7 @@ class _Walk:
             if link.kind == "hard":
                 self._visit(link.address, path + b"/" + link.name)
 
-    def on_dataset(self, node: FileObject, path: bytes, header: DatasetHeader | StructureError) -> None:
+    def _on_dataset(self, node: FileObject, path: bytes, header: DatasetHeader | StructureError) -> None:
         node.header = header
         if not isinstance(header, DatasetHeader):
             return
@@ -220,38 +198,31 @@ def _check_unread(messages: Sequence[Message]) -> None:
 
 
 def _read_dataset(messages: Sequence[Message], superblock: Superblock) -> Parse[DatasetHeader]:
-    datatype = space = layout = None
-    filters: tuple[FilterMessage, ...] = ()
-    fill, old_fill = None, None
-    external: tuple[tuple[bytes, int, int], ...] = ()
-    is_committed = False
-    seen: set[int] = set()
     _check_unread(messages)
-    for kind, is_shared, body, _ in messages:
-        if kind not in _DATASET_MESSAGES:
-            continue
-        if kind in seen or (is_shared and kind != _DATATYPE):
-            raise StructureError(f"message {kind:#x} is in a header twice, or is shared")
-        seen.add(kind)
-        if kind == _DATATYPE:
-            datatype = yield from read_datatype(body, superblock, is_shared=is_shared)
-            is_committed = is_shared
-        elif kind == _DATASPACE:
-            space = parse_dataspace(body, superblock.widths)
-        elif kind == _LAYOUT:
-            layout = parse_layout(body, superblock.widths)
-        elif kind == _FILTERS:
-            filters = parse_filters(body)
-        elif kind == _FILL:
-            fill = parse_fill(body)
-        elif kind == _OLD_FILL:
-            old_fill = parse_old_fill(body)
-        else:
-            files = parse_external_files(body, superblock)
-            heap = yield from read_local_heap(files.heap, superblock)
-            external = tuple((name_in_heap(heap, name), offset, size) for name, offset, size in files.slots)
-    if datatype is None or space is None or layout is None:
+    found: dict[int, Message] = {}
+    for message in messages:
+        if message.kind in _DATASET_MESSAGES:
+            if message.kind in found or (message.is_shared and message.kind != _DATATYPE):
+                raise StructureError(f"message {message.kind:#x} is in a header twice, or is shared")
+            found[message.kind] = message
+    bodies = {kind: message.body for kind, message in found.items()}
+    if not {_DATASPACE, _DATATYPE, _LAYOUT} <= bodies.keys():
         raise StructureError("a dataset has no datatype, dataspace or layout")
+    is_committed = found[_DATATYPE].is_shared
+    datatype = yield from read_datatype(bodies[_DATATYPE], superblock, is_shared=is_committed)
+    space, layout = (
+        parse_dataspace(bodies[_DATASPACE], superblock.widths),
+        parse_layout(bodies[_LAYOUT], superblock.widths),
+    )
+    filters = parse_filters(bodies[_FILTERS]) if _FILTERS in bodies else ()
+    fill = parse_old_fill(bodies[_OLD_FILL]) if _OLD_FILL in bodies else FillMessage()
+    if _FILL in bodies:
+        fill = parse_fill(bodies[_FILL])
+    external: tuple[tuple[bytes, int, int], ...] = ()
+    if _EXTERNAL in bodies:
+        files = parse_external_files(bodies[_EXTERNAL], superblock)
+        heap = yield from read_local_heap(files.heap, superblock)
+        external = tuple((name_in_heap(heap, name), offset, size) for name, offset, size in files.slots)
     _check_usual(datatype)
     n_bytes = 0 if space.shape is None else math.prod(space.shape) * datatype.size
     if isinstance(layout, ChunkedLayout):
@@ -271,7 +242,7 @@ def _read_dataset(messages: Sequence[Message], superblock: Superblock) -> Parse[
         space=space,
         layout=layout,
         filters=filters,
-        fill=fill or old_fill or FillMessage(),
+        fill=fill,
         external=external,
     )
 
