@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import functools
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import NamedTuple
 
@@ -11,7 +11,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from virtualstack.formats.hdf5.structures.chunk_table import ChunkSpace, ChunkTable, TableBuilder, empty_table
-from virtualstack.formats.hdf5.structures.fixed_array import add_elements, check_head
+from virtualstack.formats.hdf5.structures.fixed_array import ElementBlocks, Elements, check_head
 from virtualstack.formats.hdf5.structures.layout_message import ExtensibleArrayParameters
 from virtualstack.formats.hdf5.structures.requests import (
     Blocks,
@@ -20,10 +20,8 @@ from virtualstack.formats.hdf5.structures.requests import (
     check,
     check_places,
     read_column,
-    read_in_rounds,
     read_span,
     verified,
-    verify_blocks,
 )
 from virtualstack.formats.hdf5.structures.tables import Table
 
@@ -66,15 +64,6 @@ class _DataBlocks(NamedTuple):
     addresses: NDArray[np.int64]
     first: NDArray[np.int64]
     is_written: NDArray[np.bool]
-
-
-class _Use(NamedTuple):
-    """The content of requested blocks."""
-
-    group: _Group | None
-    first: NDArray[np.int64]
-    at: int
-    n_elements: int
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -140,10 +129,10 @@ def read_extensible_array(space: ChunkSpace, address: int) -> Parse[ChunkTable]:
     places = [Blocks(blocks.addresses, array.data_block_size(blocks.group.n_elements)) for blocks in found]
     check_places(places, space.end, "data blocks of an extensible array")
     builder = TableBuilder(space, n_index + sum(len(b.addresses) * b.group.n_elements for b in found))
+    elements = Elements(space=space, order=array.order, n_set=array.n_set, builder=builder)
     if n_index:
-        _add(array, body[None], array.head, np.zeros(1, np.int64), n_index, builder)
-    yield from _read_data_blocks(array, found, builder)
-    return builder.finish()
+        elements.add(body[None], array.head, np.zeros(1, np.int64), n_index)
+    return (yield from elements.read([request for blocks in found for request in _requests(array, blocks)]))
 
 
 def _read_header(space: ChunkSpace, address: int) -> Parse[_Array]:
@@ -237,44 +226,18 @@ def _check_heads(array: _Array, blocks: NDArray[np.uint8], signature: bytes, fir
     )
 
 
-def _read_data_blocks(array: _Array, found: list[_DataBlocks], builder: TableBuilder) -> Parse[None]:
-    entry, prefix = array.space.entry_size, array.head + array.offset_width
-    page_size = array.page * entry + _CHECKSUM_BYTES
-    requests: list[Blocks] = []
-    uses: list[_Use] = []
-    for blocks in found:
-        n_elements = blocks.group.n_elements
-        n_pages = array.n_pages(n_elements)
-        if not n_pages:
-            requests.append(Blocks(blocks.addresses, array.data_block_size(n_elements)))
-            uses.append(_Use(blocks.group, blocks.first, prefix, n_elements))
-            continue
-        requests.append(Blocks(blocks.addresses, prefix + _CHECKSUM_BYTES))
-        uses.append(_Use(blocks.group, blocks.first, prefix, 0))
+def _requests(array: _Array, blocks: _DataBlocks) -> Iterator[ElementBlocks]:
+    """Yield the requests for data blocks, or for their heads and for the pages that were written."""
+    group, prefix = blocks.group, array.head + array.offset_width
+    n_pages = array.n_pages(group.n_elements)
+
+    def check_blocks(raw: NDArray[np.uint8], first: NDArray[np.int64]) -> None:
+        _check_heads(array, raw, b"EADB", None if group.is_direct else first)
+
+    n_elements = 0 if n_pages else group.n_elements
+    yield ElementBlocks(blocks.addresses, blocks.first, prefix, n_elements, check_blocks)
+    if n_pages:
         block, page = np.nonzero(blocks.is_written)
-        requests.append(Blocks(blocks.addresses[block] + prefix + _CHECKSUM_BYTES + page * page_size, page_size))
-        uses.append(_Use(None, blocks.first[block] + page * array.page, 0, array.page))
-
-    def use(number: int, start: int, raw: NDArray[np.uint8]) -> None:
-        group, first, at, n_elements = uses[number]
-        first = first[start : start + len(raw)]
-        verify_blocks(raw, at + n_elements * entry, "an extensible array")
-        if group is not None:
-            _check_heads(array, raw, b"EADB", None if group.is_direct else first)
-        if n_elements:
-            _add(array, raw, at, first, n_elements, builder)
-
-    yield from read_in_rounds(requests, use)
-
-
-def _add(
-    array: _Array,
-    blocks: NDArray[np.uint8],
-    at: int,
-    first: NDArray[np.int64],
-    n_elements: int,
-    builder: TableBuilder,
-) -> None:
-    add_elements(
-        blocks, at, first, n_elements, space=array.space, order=array.order, n_set=array.n_set, builder=builder
-    )
+        page_size = array.page * array.space.entry_size + _CHECKSUM_BYTES
+        addresses = blocks.addresses[block] + prefix + _CHECKSUM_BYTES + page * page_size
+        yield ElementBlocks(addresses, blocks.first[block] + page * array.page, 0, array.page)

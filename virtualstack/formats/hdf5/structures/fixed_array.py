@@ -6,7 +6,9 @@ An element is an address, and with filters also size and filter mask. Extensible
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
@@ -24,7 +26,7 @@ from virtualstack.formats.hdf5.structures.requests import (
 )
 from virtualstack.formats.hdf5.structures.tables import Table
 
-__all__ = ["add_elements", "check_head", "read_fixed_array"]
+__all__ = ["ElementBlocks", "Elements", "check_head", "read_fixed_array"]
 
 
 def check_head(blocks: NDArray[np.uint8], signature: bytes, space: ChunkSpace, array: int) -> None:
@@ -35,49 +37,85 @@ def check_head(blocks: NDArray[np.uint8], signature: bytes, space: ChunkSpace, a
     check(bool(is_head), f"there is no '{signature.decode()}' of the dataset where it should be")
 
 
-def add_elements(
-    blocks: NDArray[np.uint8],
-    at: int,
-    first: NDArray[np.int64],
-    n_elements: int,
-    *,
-    space: ChunkSpace,
-    order: Sequence[int],
-    n_set: int,
-    builder: TableBuilder,
-) -> None:
-    """Add the chunks of some blocks of elements."""
-    shape, strides = (len(blocks), n_elements), (blocks.shape[1], space.entry_size)
-    width = space.widths.address
-    offset = read_column(blocks, at, width, shape, strides)
-    number = (first[:, None] + np.arange(n_elements)).reshape(-1)
-    undefined = -1 if width == 8 else space.widths.undefined
-    is_set = offset != undefined
-    if int(first.max()) + n_elements > n_set:
-        is_set &= number < n_set
-    is_whole = bool(is_set.all())
-    if not is_whole:
-        offset, number = offset[is_set], number[is_set]
-    if not len(number):
-        return
-    cell, is_inside = space.cells_numbered(number, order)
-    length = mask = None
-    if space.is_filtered:
-        length = read_column(blocks, at + width, space.size_width, shape, strides)
-        mask = read_column(blocks, at + width + space.size_width, 4, shape, strides)
+class ElementBlocks(NamedTuple):
+    """Blocks with equally many elements.
+
+    Parameters
+    ----------
+    addresses, first
+        Address of each block, and number of its first element.
+    at
+        Bytes before the elements; a checksum follows the elements.
+    n_elements
+        Elements in each block.
+    check
+        Function that checks the bytes before the elements of some blocks with their first numbers.
+    """
+
+    addresses: NDArray[np.int64]
+    first: NDArray[np.int64]
+    at: int
+    n_elements: int
+    check: Callable[[NDArray[np.uint8], NDArray[np.int64]], None] | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Elements:
+    """Collector of the chunks of an array, whose elements are numbered along some order of the axes."""
+
+    space: ChunkSpace
+    order: Sequence[int]
+    n_set: int
+    builder: TableBuilder
+
+    def read(self, requests: Sequence[ElementBlocks]) -> Parse[ChunkTable]:
+        """Read blocks of elements, and return all chunks."""
+        entry = self.space.entry_size
+
+        def use(number: int, start: int, raw: NDArray[np.uint8]) -> None:
+            blocks = requests[number]
+            first = blocks.first[start : start + len(raw)]
+            verify_blocks(raw, blocks.at + blocks.n_elements * entry, "an array of chunks")
+            if blocks.check is not None:
+                blocks.check(raw, first)
+            if blocks.n_elements:
+                self.add(raw, blocks.at, first, blocks.n_elements)
+
+        sizes = [x.at + x.n_elements * entry + _CHECKSUM_BYTES for x in requests]
+        yield from read_in_rounds([Blocks(x.addresses, n) for x, n in zip(requests, sizes, strict=True)], use)
+        return self.builder.finish()
+
+    def add(self, blocks: NDArray[np.uint8], at: int, first: NDArray[np.int64], n_elements: int) -> None:
+        """Add the chunks of some blocks."""
+        space, width = self.space, self.space.widths.address
+        shape, strides = (len(blocks), n_elements), (blocks.shape[1], space.entry_size)
+        offset = read_column(blocks, at, width, shape, strides)
+        number = (first[:, None] + np.arange(n_elements)).reshape(-1)
+        is_set = offset != (-1 if width == 8 else space.widths.undefined)
+        if int(first.max()) + n_elements > self.n_set:
+            is_set &= number < self.n_set
+        is_whole = bool(is_set.all())
         if not is_whole:
-            length, mask = length[is_set], mask[is_set]
-    builder.add(cell, is_inside, offset, length, mask)
+            offset, number = offset[is_set], number[is_set]
+        if not len(number):
+            return
+        cell, is_inside = space.cells_numbered(number, self.order)
+        length = mask = None
+        if space.is_filtered:
+            length = read_column(blocks, at + width, space.size_width, shape, strides)
+            mask = read_column(blocks, at + width + space.size_width, 4, shape, strides)
+            if not is_whole:
+                length, mask = length[is_set], mask[is_set]
+        self.builder.add(cell, is_inside, offset, length, mask)
 
 
 _HEADER = Table("has_filters B, entry_size B, n_page_bits B, n_elements L, block A", "FAHD", version=0)
 _CHECKSUM_BYTES = 4
-_MAX_SET_ELEMENTS = (1 << 63) - 1  # all elements may be set
 
 
 def read_fixed_array(space: ChunkSpace, address: int) -> Parse[ChunkTable]:
     """List the chunks in a fixed array, which has an element for each cell of the maximum grid."""
-    widths, n_cells = space.widths, math.prod(space.limited_grid("a fixed array"))
+    widths, n = space.widths, math.prod(space.limited_grid("a fixed array"))
     n_page_bits = space.layout.n_page_bits or 0
     found = yield from _HEADER.read(
         address,
@@ -85,74 +123,31 @@ def read_fixed_array(space: ChunkSpace, address: int) -> Parse[ChunkTable]:
         has_filters=space.is_filtered,
         entry_size=space.entry_size,
         n_page_bits=n_page_bits,
-        n_elements=n_cells,
+        n_elements=n,
     )
-    n, block = n_cells, found["block"]
+    block, page, at = found["block"], 1 << n_page_bits, 6 + widths.address
     if block == widths.undefined:
         return empty_table()
     check(n * space.entry_size <= space.end, f"a fixed array of {n} elements is longer than the file")
-    page = 1 << n_page_bits
+
+    def check_block(blocks: NDArray[np.uint8], _first: NDArray[np.int64]) -> None:
+        check_head(blocks, b"FADB", space, address)
+
+    elements = Elements(space=space, order=range(len(space.grid)), n_set=n, builder=TableBuilder(space, n))
+    start = np.zeros(1, np.int64)
     # HDF5 spec VII.C, data block: there are no pages if all elements fit in one page
-    return (
-        yield from (_read_pages(space, address, block, n, page) if n > page else _read_whole(space, address, block, n))
-    )
-
-
-def _read_whole(space: ChunkSpace, array: int, block: int, n: int) -> Parse[ChunkTable]:
-    at = 6 + space.widths.address
-    raw = yield from read_span(block, at + n * space.entry_size + _CHECKSUM_BYTES)
-    blocks = np.frombuffer(raw, np.uint8)[None]
-    check_head(blocks, b"FADB", space, array)
-    builder = TableBuilder(space, n)
-    _add(space, blocks, at, np.zeros(1, np.int64), n, builder)
-    return builder.finish()
-
-
-def _read_pages(space: ChunkSpace, array: int, block: int, n: int, page: int) -> Parse[ChunkTable]:
+    if n <= page:
+        return (yield from elements.read([ElementBlocks(start + block, start, at, n, check_block)]))
     n_pages = -(-n // page)
-    at = 6 + space.widths.address
     size = at + (n_pages + 7) // 8 + _CHECKSUM_BYTES
     head = np.frombuffer(verified((yield from read_span(block, size))), np.uint8)
-    check_head(head[None], b"FADB", space, array)
-    page_size, end = (
-        page * space.entry_size + _CHECKSUM_BYTES,
-        block + size + n * space.entry_size + n_pages * _CHECKSUM_BYTES,
-    )
-    check(end <= space.end, "a fixed array reaches past the end of the file")
+    check_block(head[None], start)
+    page_size, end = page * space.entry_size + _CHECKSUM_BYTES, block + size + n * space.entry_size
+    check(end + n_pages * _CHECKSUM_BYTES <= space.end, "a fixed array reaches past the end of the file")
     pages = np.flatnonzero(np.unpackbits(head[at:], count=n_pages))  # the pages that were written
-    n_last = n - (n_pages - 1) * page
-    whole = pages[:-1] if n_last < page and len(pages) and pages[-1] == n_pages - 1 else pages
-    last = pages[len(whole) :]
+    is_last = pages == n_pages - 1
     requests = [
-        Blocks(block + size + whole * page_size, page_size),
-        Blocks(block + size + last * page_size, n_last * space.entry_size + _CHECKSUM_BYTES),
+        ElementBlocks(block + size + some * page_size, some * page, 0, n_elements)
+        for some, n_elements in ((pages[~is_last], page), (pages[is_last], n - (n_pages - 1) * page))
     ]
-    builder = TableBuilder(space, len(pages) * page)
-
-    def use(number: int, first: int, raw: NDArray[np.uint8]) -> None:
-        numbers = (last if number else whole)[first : first + len(raw)]
-        _add(space, raw, 0, numbers * page, n_last if number else page, builder)
-
-    yield from read_in_rounds(requests, use)
-    return builder.finish()
-
-
-def _add(
-    space: ChunkSpace,
-    blocks: NDArray[np.uint8],
-    at: int,
-    first: NDArray[np.int64],
-    n_elements: int,
-    builder: TableBuilder,
-) -> None:
-    verify_blocks(blocks, at + n_elements * space.entry_size, "a fixed array")
-    add_elements(
-        blocks,
-        at,
-        first,
-        n_elements,
-        space=space,
-        order=range(len(space.grid)),
-        n_set=_MAX_SET_ELEMENTS,
-        builder=builder,
-    )
+    return (yield from elements.read(requests))
