@@ -32,7 +32,7 @@ from virtualstack.formats.hdf5.virtual_datasets import virtual_chunks
 from virtualstack.formats.hdf5.virtual_sources import Chain, Datasets
 from virtualstack.formats.rows import place_rows, place_segments, row_chunks
 from virtualstack.location import Location
-from virtualstack.manifests import ENTRY, FIRST, ChunkEncoding, ChunkGrid, ChunkManifest, Fill
+from virtualstack.manifests import ENTRY, FIRST, ChunkEncoding, ChunkGrid, ChunkManifest, Chunks, Fill
 from virtualstack.manifests.cells import MAX_READ_CELLS
 from virtualstack.storage import Storage
 
@@ -55,9 +55,7 @@ class FileContext:
     chain: Chain = ()
 
 
-def references(
-    variable: HDF5Variable, shape: tuple[int, ...], fill: Fill, context: FileContext, /
-) -> tuple[ChunkManifest, ChunkGrid]:
+def references(variable: HDF5Variable, shape: tuple[int, ...], fill: Fill, context: FileContext, /) -> Chunks:
     """Return the byte ranges of a dataset, and its chunk grid."""
     layout, found, stored = variable.layout, variable.element, variable.element.stored
     if isinstance(layout, VirtualLayout):
@@ -66,58 +64,30 @@ def references(
         raise NoReferencesError(found.reason)
     if found.subshape and variable.fill.raw is not None:
         raise NoReferencesError("an array type with a fill value")
-    if isinstance(layout, CompactLayout):
-        return _compact(variable, layout, stored, shape, fill, context)
-    if variable.external:
-        return _external(variable, stored, shape, fill, context)
-    if isinstance(layout, ContiguousLayout):
-        return _contiguous(variable, layout, stored, shape, fill, context)
-    return _chunked(variable, layout, stored, shape, fill, context)
-
-
-def _compact(
-    variable: HDF5Variable,
-    layout: CompactLayout,
-    stored: np.dtype[Any],
-    shape: tuple[int, ...],
-    fill: Fill,
-    context: FileContext,
-) -> tuple[ChunkManifest, ChunkGrid]:
-    """Return the values in the object header as an INLINE chunk."""
-    if not math.prod(shape):
-        return _nothing(shape, fill)
     length = math.prod(shape) * variable.element.size
-    if len(layout.data) < length:
-        raise _damaged(f"'{variable.path}' has {len(layout.data)} bytes, and {length} are needed", 0, context)
-    values = decode(layout.data[:length], variable.element.codecs, stored, shape).astype(packed(stored))
-    return inline_chunk(values, fill), one_cell(shape)
-
-
-def _contiguous(
-    variable: HDF5Variable,
-    layout: ContiguousLayout,
-    stored: np.dtype[Any],
-    shape: tuple[int, ...],
-    fill: Fill,
-    context: FileContext,
-) -> tuple[ChunkManifest, ChunkGrid]:
-    if layout.address is None or not math.prod(shape):
-        return _nothing(shape, fill)
-    offset, length = layout.address + context.base, math.prod(shape) * variable.element.size
-    size = context.location.size
+    if isinstance(layout, ChunkedLayout):
+        return _chunked(variable, layout, stored, shape, fill, context)
+    if not length or (isinstance(layout, ContiguousLayout) and layout.address is None and not variable.external):
+        return Chunks(ChunkManifest.empty(one_cell(shape).shape, fill), one_cell(shape))
+    if isinstance(layout, CompactLayout):
+        if len(layout.data) < length:
+            raise damaged(f"'{variable.path}' has {len(layout.data)} bytes, and {length} are needed", 0, context)
+        values = decode(layout.data[:length], variable.element.codecs, stored, shape).astype(packed(stored))
+        return Chunks(inline_chunk(values, fill), one_cell(shape))
+    if variable.external or layout.address is None:
+        return _external(variable, length, stored, shape, fill, context)
+    offset, size = layout.address + context.base, context.location.size
     if size is not None and offset > size - length:
-        raise _outside(variable.path, offset, length, context)
+        what = f"'{variable.path}' has {length} bytes at offset {offset}, but the file ends at {size}"
+        raise damaged(what, offset, context)
     chunks = row_chunks(shape, stored.itemsize, context.contiguous_chunk_size)
     _check_cells(math.prod(-(-n // c) for n, c in zip(shape, chunks, strict=True)))
     return place_rows(context.location, offset, stored, shape, chunks, fill)
 
 
 def _external(
-    variable: HDF5Variable, stored: np.dtype[Any], shape: tuple[int, ...], fill: Fill, context: FileContext
-) -> tuple[ChunkManifest, ChunkGrid]:
-    length = math.prod(shape) * variable.element.size
-    if not length:
-        return _nothing(shape, fill)
+    variable: HDF5Variable, length: int, stored: np.dtype[Any], shape: tuple[int, ...], fill: Fill, context: FileContext
+) -> Chunks:
     segments = external_segments(variable.external, length, context.location.url, context.locate)
     odd = next((x for x in segments if x.length % stored.itemsize), None)
     if odd is not None:
@@ -128,9 +98,7 @@ def _external(
         raise NoReferencesError(f"its {len(segments)} external files end within rows: {error}") from error
 
 
-def _virtual(
-    variable: HDF5Variable, shape: tuple[int, ...], fill: Fill, context: FileContext
-) -> tuple[ChunkManifest, ChunkGrid]:
+def _virtual(variable: HDF5Variable, shape: tuple[int, ...], fill: Fill, context: FileContext) -> Chunks:
     url, subshape = context.location.url, variable.element.subshape
     chunks = virtual_chunks(
         variable.list_mappings(),
@@ -145,12 +113,7 @@ def _virtual(
     )
     if subshape and variable.fill.raw is not None:
         raise NoReferencesError("an array type with a fill value")
-    return chunks.manifest, chunks.grid
-
-
-def _nothing(shape: tuple[int, ...], fill: Fill) -> tuple[ChunkManifest, ChunkGrid]:
-    grid = one_cell(shape)
-    return ChunkManifest.empty(grid.shape, fill), grid
+    return chunks
 
 
 def _chunked(
@@ -160,18 +123,18 @@ def _chunked(
     shape: tuple[int, ...],
     fill: Fill,
     context: FileContext,
-) -> tuple[ChunkManifest, ChunkGrid]:
+) -> Chunks:
     filters, chunks = variable.filters, (*layout.chunk, *variable.element.subshape)
     if len(chunks) != len(shape):
         raise LostValuesError(f"its chunks have {len(chunks)} axes, and it has {len(shape)}: it is damaged")
     grid = ChunkGrid.regular(shape, chunks)
     if not math.prod(shape):
-        return ChunkManifest.empty(grid.shape, fill), grid
+        return Chunks(ChunkManifest.empty(grid.shape, fill), grid)
     _check_cells(math.prod(grid.shape))
     try:
         table = variable.list_chunks()
     except OutsideError as error:
-        raise _damaged(f"of '{variable.path}', {error}", None, context) from error
+        raise damaged(f"of '{variable.path}', {error}", None, context) from error
     masks = table.mask
     if filters and layout.leaves_edges_unfiltered:
         masks = np.where(_edges(variable.space or (), layout.chunk, table), (1 << len(filters)) - 1, masks)
@@ -195,7 +158,7 @@ def _chunked(
         encodings=tuple(ChunkEncoding.c_order(stored, chunks, _codecs(pipeline, asks)) for pipeline in pipelines),
         locations=(context.location,),
     )
-    return manifest, grid
+    return Chunks(manifest, grid)
 
 
 def _check_cells(n: int) -> None:
@@ -228,12 +191,8 @@ def _codecs(filters: tuple[Filter, ...], asks_library: bool) -> tuple[Codec, ...
     return filter_codecs(filters)
 
 
-def _outside(path: str, at: int, length: int, context: FileContext) -> MalformedFileError:
-    what = f"'{path}' has {length} bytes at offset {at}, but the file ends at {context.location.size}"
-    return _damaged(what, at, context)
-
-
-def _damaged(what: str, at: int | None, context: FileContext) -> MalformedFileError:
+def damaged(what: str, at: int | None, context: FileContext) -> MalformedFileError:
+    """Make an error that names what is wrong, and where."""
     url = context.location.url
     return MalformedFileError(
         f"'{url}' is truncated or damaged: {what}. Compare its size with that of its origin, or fetch it again",

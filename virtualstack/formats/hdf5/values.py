@@ -68,8 +68,6 @@ def inline_values(
 ) -> ChunkManifest:
     """Read all values as one INLINE chunk."""
     check_size(math.prod(shape) * dtype.itemsize, limit)
-    if not math.prod(shape):
-        return ChunkManifest.empty(one_cell(shape).shape, fill)
     values = _read(lambda: library.values(variable.raw_path), shape)
     return inline_chunk(np.ascontiguousarray(values).reshape(shape).astype(dtype), fill)
 
@@ -85,8 +83,6 @@ def inline_chunk(values: NDArray[Any], fill: Fill, /) -> ChunkManifest:
 def inline_text(variable: HDF5Variable, library: Library, fill: Fill, limit: int, /) -> ChunkManifest:
     """Read all strings as one INLINE chunk of zarr's ``vlen-utf8``."""
     shape = variable.space or ()
-    if not math.prod(shape):
-        return ChunkManifest.empty(one_cell(shape).shape, fill)
     check_number_of_strings(shape, limit)
     try:
         found, texts = library.texts(variable.raw_path)
@@ -110,8 +106,6 @@ def inline_paths(
 ) -> ChunkManifest:
     """Read all object references as one INLINE chunk of the paths of the objects."""
     shape = variable.space or ()
-    if not math.prod(shape):
-        return ChunkManifest.empty(one_cell(shape).shape, fill)
     check_size(math.prod(shape) * variable.element.size, limit, of=" of references")
     references = _read(lambda: library.stored(variable.raw_path), shape).view("<u8")
     try:
@@ -129,8 +123,8 @@ def inline_stored(
     h5py itself reads neither bitfields nor opaque elements with a tag, because the HDF5 library does not convert them.
     """
     found = variable.element
-    if found.stored is None or not math.prod(shape):
-        return ChunkManifest.empty(one_cell(shape).shape, fill)
+    if found.stored is None:
+        raise NotInlinedError(found.reason)
     dtype = packed(found.stored)
     check_size(math.prod(shape) * max(dtype.itemsize, found.size), limit)
     try:

@@ -75,8 +75,6 @@ def inline_own_text(
 ) -> ChunkManifest:
     """Read all strings as one INLINE chunk, without the HDF5 library, which may hang on damaged heaps."""
     shape, limit = variable.space or (), context.inline_limit
-    if not math.prod(shape):
-        return ChunkManifest.empty(one_cell(shape).shape, fill)
     check_number_of_strings(shape, limit)
     dtype = np.dtype(f"V{variable.element.size}")
     nothing = variable.fill.raw if variable.fill.is_written else None
@@ -219,6 +217,8 @@ def _inlined(
     variable: HDF5Variable, dtype: np.dtype[Any], shape: tuple[int, ...], fill: Fill, context: FileContext
 ) -> ChunkManifest:
     """Read all values of a variable that has no byte ranges."""
+    if not math.prod(shape):
+        return ChunkManifest.empty(one_cell(shape).shape, fill)
     found, limit = variable.element, context.inline_limit
     if found.kind == "text" and variable.read_texts is not None and not isinstance(variable.layout, VirtualLayout):
         with contextlib.suppress(NoReferencesError, LostValuesError):  # the library may have the missing filters

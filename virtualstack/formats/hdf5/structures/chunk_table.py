@@ -166,15 +166,10 @@ def chunk_space(
     Raises
     ------
     StructureError
-        The layout, shape and maximum shape contradict each other, a width is not supported, or the grid has 2^63 cells
-        or more.
+        The layout and the shape contradict each other, or the grid has 2^63 cells or more.
     """
     if not len(layout.chunk) == len(shape) == len(maxshape):
         raise StructureError(f"chunks have {len(layout.chunk)} axes, the dataset has {len(shape)}")
-    if any(most is not None and most < n for n, most in zip(shape, maxshape, strict=True)):
-        raise StructureError(f"the dataset has the shape {shape}, at most {maxshape}")
-    if widths.address not in (2, 4, 8) or widths.length not in (2, 4, 8):
-        raise StructureError(f"addresses of {widths.address} and lengths of {widths.length} bytes are not supported")
     grid = tuple(-(-n // c) for n, c in zip(shape, layout.chunk, strict=True))
     if math.prod(grid) >= 1 << 63:
         raise StructureError(f"the dataset has a grid of {grid} chunks")

@@ -105,10 +105,6 @@ class _Fields(Fields):
     """Reader of little-endian fields, one after another."""
 
     def __init__(self, body: bytes, widths: Widths) -> None:
-        if widths.address not in (2, 4, 8) or widths.length not in (2, 4, 8):
-            raise StructureError(
-                f"addresses of {widths.address} and lengths of {widths.length} bytes are not read here"
-            )
         super().__init__(body, "the data layout message")
         self._widths = widths
 
