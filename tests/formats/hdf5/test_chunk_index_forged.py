@@ -261,8 +261,6 @@ def chunked(index: str, chunk: tuple[int, ...] = (1,), **options: Any) -> Chunke
     ("layout", "shape", "maxshape", "space", "message"),
     [
         (chunked("fixed"), (4, 4), (4, 4), {}, "chunks have 1 axes, the dataset has 2"),
-        (chunked("fixed"), (4,), (3,), {}, "at most"),
-        (chunked("fixed"), (4,), (4,), {"widths": Widths(address=16)}, "addresses of 16"),
         (chunked("fixed", (1, 1)), (1 << 32, 1 << 31), (1 << 32, 1 << 31), {}, "a grid of"),
         (chunked("single"), (4,), (4,), {}, "a single chunk is for a grid"),
         (chunked("single"), (1,), (1,), {"is_filtered": True}, "filters and no size"),

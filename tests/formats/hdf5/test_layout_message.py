@@ -161,5 +161,5 @@ def test_a_message_of_an_unknown_form_is_refused(body, message):
 
 def test_widths_that_no_other_reader_knows_are_refused():
     """The format allows more than 8 bytes."""
-    with pytest.raises(StructureError, match="addresses of 16"):
-        parse_layout(FIXED, Widths(address=16))
+    with pytest.raises(StructureError, match="addresses have 16 bytes"):
+        Widths(address=16)

@@ -177,8 +177,8 @@ class Library:
 
     def _layout(self, address: int) -> Layout:
         """Read how values are stored, of which the library does not report all."""
-        widths = self._superblock.widths
         with contextlib.suppress(StructureError):
+            widths = self._superblock.widths
             for message in self._metadata.run(read_object_header(address, widths)):
                 if message.kind == _LAYOUT and not message.is_shared:
                     return parse_layout(message.body, widths)

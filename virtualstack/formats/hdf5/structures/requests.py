@@ -80,6 +80,10 @@ class Widths:
     address: int = 8
     length: int = 8
 
+    def __post_init__(self) -> None:
+        if not {self.address, self.length} <= {2, 4, 8}:
+            raise StructureError(f"addresses have {self.address} bytes and lengths {self.length}; expected 2, 4 or 8")
+
     @property
     def undefined(self) -> int:
         """The undefined address: all bits set."""

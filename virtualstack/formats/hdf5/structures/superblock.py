@@ -101,10 +101,10 @@ def read_superblock(base: int, size: int) -> Parse[Superblock]:
     check(version in _TABLES, f"version {version} of the superblock is not known")
     table = _TABLES[version]
     if version < _FIRST_NEW:
-        widths = _widths(body[13], body[14])
+        widths = Widths(body[13], body[14])
         fields = table.parse(body, widths)
     else:
-        widths = _widths(body[9], body[10])
+        widths = Widths(body[9], body[10])
         fields = table.parse(verified(body[: table.size(widths) + 4]), widths)
     end = fields["end"] + base - fields["base"]
     # both are counted from the beginning of the file when it was written; since then, the superblock and all bytes
@@ -142,11 +142,3 @@ def _extended(superblock: Superblock, messages: Sequence[Message]) -> Superblock
             # such as a table of shared messages, which the HDF5 library reads when it opens the file
             raise StructureError(f"the superblock extension has the unknown message {message.kind:#x}")
     return superblock
-
-
-def _widths(address: int, length: int) -> Widths:
-    check(
-        address in (2, 4, 8) and length in (2, 4, 8),
-        f"addresses have {address} bytes and lengths {length}; expected 2, 4 or 8",
-    )
-    return Widths(address, length)
