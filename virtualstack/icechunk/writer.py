@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import json
-from collections.abc import AsyncIterator, Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import AsyncIterator, Callable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from types import MappingProxyType
@@ -34,7 +34,6 @@ from virtualstack.zarr.metadata.array import check_name
 
 __all__ = [
     "MAX_IN_MANIFEST",
-    "Containers",
     "all_or_nothing",
     "check_store",
     "container_prefix",
@@ -64,80 +63,34 @@ def container_prefix(url: str, /) -> str:
     return f"{root}{folder}{slash}" if root == "file:///" else root
 
 
-@dataclass(frozen=True, slots=True)
-class Containers:
-    """The virtual chunk containers of a repository.
+def _written_url(location: Location, prefixes: tuple[str, ...]) -> str | None:
+    """Return the URL of a source as a repository with containers writes it; ``None`` if none of them covers it."""
+    if location.url.startswith(NATIVE):
+        return location.url
+    url = url_to_icechunk(without_signature(location.url))
+    scheme, _, rest = url.partition("://")
+    candidates = url, f"{_ALIASES.get(scheme, scheme)}://{rest}"
+    return next((candidate for candidate in candidates if candidate.startswith(prefixes)), None)
 
-    Parameters
-    ----------
-    prefixes
-        URL prefixes of the containers.
-    """
 
-    prefixes: tuple[str, ...]
-
-    @classmethod
-    def from_prefixes(cls, prefixes: Iterable[str], /) -> Containers:
-        """Return the containers of a repository's configuration, without those that Icechunk cannot read.
-
-        See :func:`container_prefix` for the reason.
-        """
-        return cls(tuple(sorted(prefix for prefix in prefixes if "%" not in prefix)))
-
-    def url(self, location: Location, /) -> str | None:
-        """Return the URL of a source as the repository writes it, or ``None`` if no container covers the source."""
-        if location.url.startswith(NATIVE):
-            return location.url
-        url = url_to_icechunk(without_signature(location.url))
-        scheme, _, rest = url.partition("://")
-        for candidate in (url, f"{_ALIASES.get(scheme, scheme)}://{rest}"):
-            if candidate.startswith(self.prefixes):
-                return candidate
-        return None
-
-    def urls(self, locations: Sequence[Location], /, *, variable: str) -> list[str]:
-        """Return the URLs of sources as the repository writes them."""
-        found = []
-        for location in locations:
-            url = self.url(location)
-            if url is None:
-                raise self._refused(location, variable)
-            found.append(url)
-        return found
-
-    def _refused(self, location: Location, variable: str) -> WriterError:
-        prefix = container_prefix(location.url)
-        if prefix == "file:///":
-            return WriterError(
-                f"variable '{variable}' has chunks in '{location.url}', for which Icechunk has no virtual chunk "
-                "container: move the file into a folder whose path begins with ASCII letters and digits only",
-                variable=variable,
-                feature="virtual chunk container for 'file:///'",
-            )
-        there = f"it has containers for {first_names(self.prefixes)}" if self.prefixes else "it has none"
+def _without_container(location: Location, prefixes: tuple[str, ...], variable: str) -> WriterError:
+    prefix = container_prefix(location.url)
+    if prefix == "file:///":
         return WriterError(
-            f"variable '{variable}' has chunks in '{location.url}', but the repository has no virtual chunk "
-            f"container for '{prefix}', and cannot read references there without one; {there}. Add one: "
-            f"config.set_virtual_chunk_container(icechunk.VirtualChunkContainer('{prefix}', {_store(prefix)})), repo "
-            "= icechunk.Repository.open(storage, config, authorize_virtual_chunk_access={...}), repo.save_config(), "
-            "and write to a new session",
+            f"variable '{variable}' has chunks in '{location.url}', for which Icechunk has no virtual chunk "
+            "container: move the file into a folder whose path begins with ASCII letters and digits only",
             variable=variable,
-            feature=f"virtual chunk container for '{prefix}'",
+            feature="virtual chunk container for 'file:///'",
         )
-
-
-def _store(prefix: str) -> str:
-    scheme, _, rest = prefix.partition("://")
-    match scheme:
-        case "file":
-            return f"icechunk.local_filesystem_store('{rest}')"
-        case "s3" | "s3a":
-            return "icechunk.s3_store(region=...)"
-        case "gs" | "gcs":
-            return "icechunk.gcs_store()"
-        case "http" | "https":
-            return "icechunk.http_store()"
-    return "..."
+    there = f"it has containers for {first_names(prefixes)}" if prefixes else "it has none"
+    return WriterError(
+        f"variable '{variable}' has chunks in '{location.url}', but the repository has no virtual chunk container for "
+        f"'{prefix}'; {there}",
+        Remedy(f"add icechunk.VirtualChunkContainer('{prefix}', ...) to its configuration, and open a new session"),
+        Remedy("write to the path or URL of a new repository, which gets its containers by itself"),
+        variable=variable,
+        feature=f"virtual chunk container for '{prefix}'",
+    )
 
 
 _MAX_REQUESTS = 32
@@ -217,7 +170,8 @@ def write_group(
     """
     if mode != "a":
         _check_place(store, path, mode)
-    containers = Containers.from_prefixes(store.session.config.virtual_chunk_containers or {})
+    # Icechunk cannot read from containers whose prefix is percent-encoded
+    prefixes = tuple(sorted(x for x in store.session.config.virtual_chunk_containers or () if "%" not in x))
     documents: dict[str, bytes] = {}
     planned: dict[str, _Planned] = {}
     for below, node in group.walk():
@@ -229,7 +183,7 @@ def write_group(
             where = f"{at}/{name}".lstrip("/")
             old = previous.get(where)
             if old is not array:
-                planned[where] = _planned(fitted(array), old, store, where, containers)
+                planned[where] = _planned(fitted(array), old, store, where, prefixes)
     documents |= {where: x.document for where, x in planned.items()}
     sync(_prepare(store, path, documents, replaces=mode == "w"))
     for where, x in reported(planned.items(), progress):
@@ -238,12 +192,16 @@ def write_group(
 
 
 def _planned(
-    array: ManifestArray, old: ManifestArray | None, store: Any, where: str, containers: Containers
+    array: ManifestArray, old: ManifestArray | None, store: Any, where: str, prefixes: tuple[str, ...]
 ) -> _Planned:
     document, manifest = make_document(array, path=where)
-    urls = containers.urls(manifest.locations, variable=where)
+    urls = []
+    for location in manifest.locations:
+        if (url := _written_url(location, prefixes)) is None:
+            raise _without_container(location, prefixes, where)
+        urls.append(url)
     there = None if old is None else old.in_memory()
-    old_urls = [containers.url(x) or x.url for x in there.locations] if there is not None else []
+    old_urls = [_written_url(x, prefixes) or x.url for x in there.locations] if there is not None else []
     changes = changes_between(there, old_urls, manifest, urls)
     unknown = [FIRST + i for i, url in enumerate(urls) if url.startswith(NATIVE)]
     if unknown and bool((changes.virtual & np.isin(manifest.entries["location"], unknown)).any()):

@@ -107,7 +107,8 @@ def _fit(
             return array
         if budget is None:
             _refuse_absent_parts(plan)
-            raise _refused(plan, reason)
+            what = f"cannot be written as {target.name}: {reason}. {plan} would have to be re-encoded and stored with"
+            raise _error(array, f"{what} the references", *plan.remedies(), *UNCHANGED, feature=reason)
     try:
         changed = repack(rewrite(plan, limit, storage))
     except WriterError:
@@ -120,13 +121,7 @@ def _fit(
         return changed
     if is_small:
         return _with_values(array, storage)
-    name = array.name or ""
-    raise WriterError(
-        f"variable '{name}' cannot be written as {target.name}: {reason}",
-        *UNCHANGED,
-        variable=name,
-        feature=reason,
-    )
+    raise _error(array, f"cannot be written as {target.name}: {reason}", *UNCHANGED, feature=reason)
 
 
 def is_inlined(array: ManifestArray, inline_limit: int, /) -> bool:
@@ -138,16 +133,12 @@ def _with_values(array: ManifestArray, storage: StorageLike) -> ManifestArray:
     return inlined(array, read_array(array, (), storage))
 
 
-def _refused(plan: RewritePlan, reason: str) -> WriterError:
-    name = plan.array.name or ""
-    return WriterError(
-        f"variable '{name}' cannot be written as {plan.target.name}: {reason}. {plan} would have to be re-encoded and "
-        "stored with the references",
-        *plan.remedies(),
-        *UNCHANGED,
-        variable=name,
-        feature=reason,
-    )
+def _error(array: ManifestArray, what: str, *remedies: Remedy, feature: str = "rewrite") -> WriterError:
+    name = (array.name or "").lstrip("/")
+    return WriterError(f"variable '{name}' {what}", *remedies, variable=name, feature=feature)
+
+
+_WITHOUT_ABSENT = Remedy("restore their sources"), Remedy("leave the variable out")
 
 
 def rewrite(plan: RewritePlan, limit: int, storage: StorageLike = None, /) -> ManifestArray:
@@ -162,30 +153,24 @@ def rewrite(plan: RewritePlan, limit: int, storage: StorageLike = None, /) -> Ma
     try:
         return _carried_out(plan, limit, Storage.from_option(storage))
     except CodecError as error:
-        remedies, name = [], plan.array.name or ""
+        remedies = []
         anew = plan_anew(plan.array, plan.target)
         if anew is not None and anew.encoding != plan.encoding:
             if anew.nbytes <= limit:
                 return rewrite(anew, limit, storage)
             remedies = [anew.to_re_encode()]
-        raise WriterError(
-            f"variable '{name}' has {plan} that must be re-encoded in the form of its other chunks, but {error}",
-            *remedies,
-            Remedy("write a vstack, which stores it unchanged"),
-            variable=name,
-            feature="rewrite",
-        ) from error
+        what = f"has {plan} that must be re-encoded in the form of its other chunks, but {error}"
+        raise _error(plan.array, what, *remedies, UNCHANGED[0]) from error
 
 
 def _refuse_absent_parts(plan: RewritePlan, /) -> None:
     """Raise an error if re-encoded chunks would show ABSENT chunks."""
     if plan.n_absent:
-        name = plan.array.name or ""
-        raise WriterError(
-            f"variable '{name}' has {plan} that must be re-encoded, but {counted(plan.n_absent, 'part')} of them "
-            "would come from ABSENT chunks, which could no longer be distinguished from values. Restore their "
-            "sources, or leave the variable out",
-            variable=name,
+        raise _error(
+            plan.array,
+            f"has {plan} that must be re-encoded, but {counted(plan.n_absent, 'part')} of them would come from ABSENT "
+            "chunks, which could no longer be distinguished from values",
+            *_WITHOUT_ABSENT,
             feature="ABSENT chunks",
         )
 
@@ -227,28 +212,20 @@ def _encoded(plan: RewritePlan, cell: int, storage: Storage) -> bytes:
 
 
 def _over_budget(plan: RewritePlan, nbytes: int, remedies: Sequence[Remedy], limit: int) -> WriterError:
-    name = plan.array.name or ""
-    return WriterError(
-        f"variable '{name}' has {plan} that must be re-encoded; this takes about {nbytes:,} bytes, more than the "
-        f"{limit:,} allowed",
-        *remedies,
-        Remedy("write a vstack, which stores it unchanged"),
-        variable=name,
-        feature="rewrite",
-    )
+    what = f"has {plan} that must be re-encoded; this takes about {nbytes:,} bytes, more than the {limit:,} allowed"
+    return _error(plan.array, what, *remedies, UNCHANGED[0])
 
 
 def _refuse_absent(array: ManifestArray, target: str) -> None:
     """Raise `WriterError` if an array has ABSENT chunks."""
-    n_absent, variable = array.manifest.usage.n_absent, (array.name or "").lstrip("/")
+    n_absent = array.manifest.usage.n_absent
     if n_absent:
-        raise WriterError(
-            f"variable '{variable}' has {counted(n_absent, 'ABSENT chunk')}, which {target} cannot distinguish from "
-            "chunks that were never written",
-            Remedy("restore their sources"),
-            Remedy("leave the variable out"),
+        raise _error(
+            array,
+            f"has {counted(n_absent, 'ABSENT chunk')}, which {target} cannot distinguish from chunks that were never "
+            "written",
+            *_WITHOUT_ABSENT,
             Remedy("write a vstack"),
             Remedy("pass {}, so that they read as the fill value", absent="fill"),
-            variable=variable,
             feature="ABSENT chunks",
         )
