@@ -20,13 +20,14 @@ from virtualstack.formats.base import Reader, ReadOptions, Unsupported
 from virtualstack.formats.registry import find_reader
 from virtualstack.lazy import lazy_variable
 from virtualstack.location import absolute_url, split_url
-from virtualstack.manifests import ManifestGroup, text_arrays, unnamed_coordinates
+from virtualstack.manifests import ManifestGroup, text_arrays
 from virtualstack.rasters import raster_variable
 from virtualstack.scanning.one import read_one
 from virtualstack.storage import Allow, Stale, Storage, StorageLike
 
 if TYPE_CHECKING:
     from virtualstack.vstack.reader import At
+from virtualstack.zarr.metadata.attributes import with_coordinates
 
 __all__ = ["OpenedGroupEntrypoint", "VirtualStackBackendEntrypoint"]
 
@@ -61,11 +62,7 @@ class _GroupDataStore(AbstractDataStore):
         return variables
 
     def get_attrs(self) -> dict[str, Any]:
-        attributes = dict(self._group.attributes)
-        if extra := unnamed_coordinates(self._group):  # readers may have taken the names out of the attributes
-            present = str(attributes.get("coordinates", "")).split()
-            attributes["coordinates"] = " ".join([*present, *(name for name in extra if name not in present)])
-        return attributes
+        return with_coordinates(dict(self._group.attributes), self._group)  # readers may have taken the names out
 
     def get_encoding(self) -> dict[str, Any]:
         encoding: dict[str, Any] = {"unlimited_dims": set(self._group.unlimited)}

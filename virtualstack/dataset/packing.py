@@ -114,16 +114,11 @@ def _check(array: ManifestArray, values: NDArray[Any], read: NDArray[Any], toler
 
 def _same(a: NDArray[Any], b: NDArray[Any], tolerance: float, dtype: np.dtype[Any]) -> NDArray[np.bool_]:
     if a.dtype.kind in "iufc" and b.dtype.kind in "iufc":
-        none = np.isnan(a), np.isnan(b)
         if dtype.kind not in "fc" and not tolerance:
-            equal = (a == b) & ((a < 0) == (b < 0))
-        else:
-            with np.errstate(all="ignore"):
-                rounding = np.finfo(dtype if dtype.kind in "fc" else np.float32).eps
-                near = np.abs(a - b) <= tolerance * (1 + 1e-6) + rounding * np.abs(a)
-            equal = (a == b) | (near & np.isfinite(a) & np.isfinite(b))
-        found: NDArray[np.bool_] = np.where(none[0] | none[1], none[0] & none[1], equal)
-        return found
+            return np.asarray((a == b) | (np.isnan(a) & np.isnan(b)))
+        rounding = float(np.finfo(dtype if dtype.kind in "fc" else np.float32).eps)
+        with np.errstate(all="ignore"):
+            return np.asarray(np.isclose(b, a, rounding, tolerance * (1 + 1e-6), equal_nan=True))
     if a.dtype.kind in "mM" or b.dtype.kind in "mM":
         if a.dtype.kind != b.dtype.kind:
             return np.zeros(a.shape, np.bool_)

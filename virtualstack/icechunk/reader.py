@@ -41,7 +41,7 @@ from virtualstack.manifests.cells import check_count
 from virtualstack.printable import first_names
 from virtualstack.storage import Storage
 from virtualstack.storage.threads import concurrently
-from virtualstack.zarr.metadata.array import ArrayMetadata, one_page
+from virtualstack.zarr.metadata.array import ArrayMetadata, paged_manifest
 from virtualstack.zarr.metadata.attributes import parse_json
 from virtualstack.zarr.metadata.hierarchy import build_group
 from virtualstack.zarr.metadata.shards import Shards
@@ -252,7 +252,7 @@ def _group(
             manifests=manifests.get(at),
             sources=sources,
         )
-        return one_page(pages, described, path=at, where=where), 0
+        return paged_manifest(pages, described, path=at, where=where), 0
 
     # additions to a session are stored as its arrays are, and chunks cannot be added to shards
     is_sharded = url is not None

@@ -19,7 +19,6 @@ from numpy.typing import NDArray
 
 from virtualstack.errors import (
     MalformedFileError,
-    ManifestError,
     SourceNotFoundError,
     StorageError,
     UnsupportedFeatureError,
@@ -38,11 +37,11 @@ from virtualstack.kerchunk.references import (
 from virtualstack.kerchunk.table import ReferenceTable
 from virtualstack.kerchunk.text import load_json, split_text
 from virtualstack.location import BYTES, Location, absolute_url, join_url
-from virtualstack.manifests import ENTRY, FIRST, ChunkManifest, Manifest, ManifestGroup, PagedManifest, Refusal
+from virtualstack.manifests import ENTRY, FIRST, ChunkManifest, Manifest, ManifestGroup, Refusal
 from virtualstack.printable import counted
 from virtualstack.storage import Bytes, Source, Storage
 from virtualstack.storage.threads import concurrently
-from virtualstack.zarr.metadata.array import ArrayMetadata
+from virtualstack.zarr.metadata.array import ArrayMetadata, paged_manifest
 from virtualstack.zarr.metadata.attributes import parse_json
 from virtualstack.zarr.metadata.hierarchy import array_paths, build_group
 
@@ -62,21 +61,6 @@ class RecordFiles:
     base: str
     version: Location
     storage: Storage
-
-    def manifest(self) -> PagedManifest:
-        """Return the manifest; no file is read."""
-        try:
-            return PagedManifest(
-                source=self,
-                shape=self.metadata.grid.shape,
-                page_size=self.record_size,
-                tables=self._empty(0),
-                url=f"{self.url}/{self.path}",
-            )
-        except ManifestError as error:
-            raise UnsupportedFeatureError(
-                f"'{self.path}' of '{self.url}': {error}", variable=self.path, feature="chunk grid"
-            ) from error
 
     def read(self, page: int, /) -> ChunkManifest:
         """Read a record file; the chunks of a missing file are EMPTY, as in fsspec."""
@@ -268,7 +252,7 @@ class Kerchunk:
                 version=zmetadata.location,
                 storage=lasting,
             )
-            return records.manifest(), 0
+            return paged_manifest(records, metadata, path=path, where=url, page_size=table.record_size), 0
 
         return build_group(
             table.metadata,

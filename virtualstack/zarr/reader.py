@@ -14,7 +14,7 @@ from virtualstack.storage.source import DirectoryError
 from virtualstack.storage.target import UnlistableError
 from virtualstack.storage.threads import concurrently
 from virtualstack.zarr.archive import ZipArchive
-from virtualstack.zarr.metadata.array import ArrayMetadata, one_page
+from virtualstack.zarr.metadata.array import ArrayMetadata, paged_manifest
 from virtualstack.zarr.metadata.attributes import parse_json
 from virtualstack.zarr.metadata.hierarchy import MAX_GROUP_DEPTH, build_group
 from virtualstack.zarr.objects import Folder, Members, ObjectChunks
@@ -107,7 +107,7 @@ class Zarr:
             if isinstance(members, Folder):
                 members = Folder(url=members.url, storage=lasting)
             chunks = ObjectChunks(members=members, path=path, metadata=described, storage=lasting, where=url)
-            return one_page(chunks, described, path=path, where=url), 0
+            return paged_manifest(chunks, described, path=path, where=url), 0
 
         return build_group(
             metadata,

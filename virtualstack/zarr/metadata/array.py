@@ -14,6 +14,7 @@ from numpy.typing import NDArray
 from virtualstack.codecs.codec import Codec
 from virtualstack.errors import MalformedFileError, ManifestError, UnsupportedFeatureError, WriterError
 from virtualstack.manifests import (
+    ENTRY,
     ChunkAxis,
     ChunkEncoding,
     ChunkGrid,
@@ -34,8 +35,8 @@ __all__ = [
     "check_itemsize",
     "check_name",
     "malformed",
-    "one_page",
     "ordered_encoding",
+    "paged_manifest",
     "read_counts",
     "read_names",
 ]
@@ -182,16 +183,17 @@ def read_names(value: object, ndim: int, /, *, key: str, where: str) -> tuple[st
     return tuple(value)
 
 
-def one_page(source: PageSource, metadata: ArrayMetadata, /, *, path: str, where: str) -> PagedManifest:
-    """Return the manifest of an array whose source has one page; nothing is read."""
-    tables = ChunkManifest.empty((0,), metadata.fill)
+def paged_manifest(
+    source: PageSource, metadata: ArrayMetadata, /, *, path: str, where: str, page_size: int | None = None
+) -> PagedManifest:
+    """Return the manifest of an array whose source has one page, or pages of a size; nothing is read."""
     shape = metadata.grid.shape
     try:
         return PagedManifest(
             source=source,
             shape=shape,
-            page_size=max(math.prod(shape), 1),
-            tables=ChunkManifest(entries=tables.entries, fills=tables.fills, encodings=metadata.encodings()),
+            page_size=max(math.prod(shape), 1) if page_size is None else page_size,
+            tables=ChunkManifest(entries=np.zeros(0, ENTRY), fills=(metadata.fill,), encodings=metadata.encodings()),
             url=f"{where}/{path}",
         )
     except ManifestError as error:
