@@ -13,7 +13,7 @@ from tests.amount import examples
 from tests.data.arrays import referenced
 from tests.vstack.fuzz import fuzz
 from virtualstack.codecs.codec import Codec
-from virtualstack.errors import MalformedFileError
+from virtualstack.errors import MalformedFileError, ManifestError
 from virtualstack.formats.base import ReadOptions
 from virtualstack.location import Location
 from virtualstack.manifests import ManifestGroup
@@ -80,7 +80,6 @@ def test_cells_that_nobody_places_are_missing():
         lambda snapshot, array: array["placements"]["tail"][0].__setitem__(4, 2**62),
         lambda snapshot, array: array["placements"]["tail"][0].__setitem__(0, 1),
         lambda snapshot, array: array["placements"].update(pages=[["0" * 24, True, 0, 4]]),
-        lambda snapshot, array: array["encodings"][0].update(strides=[2]),
         lambda snapshot, array: array["encodings"][0].update(strides=[1.0]),
         lambda snapshot, array: array["encodings"][0].update(dtype="|O"),
         lambda snapshot, array: array.update(shape=[2**63]),
@@ -111,6 +110,11 @@ def test_cells_that_nobody_places_are_missing():
 def test_a_snapshot_that_contradicts_itself_is_malformed(change):
     with pytest.raises(MalformedFileError):
         read(changed(change))
+
+
+def test_a_cell_beyond_its_chunk_is_not_read():
+    with pytest.raises(ManifestError, match="shows elements 0 to 6 of a decoded chunk of 4"):
+        read(changed(lambda snapshot, array: array["encodings"][0].update(strides=[2])))
 
 
 @pytest.mark.parametrize(

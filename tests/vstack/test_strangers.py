@@ -749,8 +749,8 @@ def test_rows_of_another_object_are_refused(strangers):
         (3, -1, "a row has a code beyond its table"),
         (3, 9, "has a code beyond its table"),
         (3, 1 << 33, "a row has a code beyond its table"),
-        (4, -1, r"cell \(0,\) of '/v' shows elements -1 to 0"),
-        (4, 10**12, r"cell \(0,\) of '/v' shows elements 1000000000000 to"),
+        (4, -1, r"cell \(0,\) of variable 'v' shows elements -1 to 0"),
+        (4, 10**12, r"cell \(0,\) of variable 'v' shows elements 1000000000000 to"),
     ],
 )
 def test_numbers_of_rows_that_lead_nowhere_are_named(tmp_path, monkeypatch, column, value, reason):
@@ -767,5 +767,5 @@ def test_numbers_of_rows_that_lead_nowhere_are_named(tmp_path, monkeypatch, colu
         return made
 
     monkeypatch.setattr(Archive, "rows", changed)
-    with pytest.raises(MalformedFileError, match=reason):
+    with pytest.raises(ManifestError if column == 4 else MalformedFileError, match=reason):
         read(tmp_path / "x.vstack")

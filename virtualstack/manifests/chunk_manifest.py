@@ -469,11 +469,6 @@ class ChunkManifest:
             inline=self._compact_heap(entries),
         )
 
-    def compact_heap(self) -> ChunkManifest:
-        """Drop unused bytes of INLINE chunks; if there are any, equal INLINE chunks are also stored only once."""
-        entries = self.entries.copy()
-        return replace(self, entries=entries, inline=self._compact_heap(entries))
-
     def _compact_heap(self, entries: NDArray[np.void]) -> bytes:
         """Return a heap with the INLINE chunks of ``entries``, each once, and rewrite their offsets in place."""
         if not self.inline:

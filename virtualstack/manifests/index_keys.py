@@ -111,13 +111,9 @@ def index_chunks(chunks: Chunks, key: object, /) -> Chunks:
 
 
 def index_view(manifest: Manifest, grid: ChunkGrid, key: object, /) -> tuple[Manifest, ChunkGrid, Any]:
-    """Index a manifest that is not in memory, and read as few cells as possible.
+    """Index a manifest that is not in memory; return it, its grid, and what is left of the key, or ``None``.
 
-    Returns
-    -------
-    tuple
-        The indexed manifest, its grid, and the rest of the key, or ``None`` if the key is used up. If the key has
-        arrays, the cells that they meet are read, and the rest of the key applies to these cells.
+    If the key has arrays, the cells that they meet are read, and the rest of the key applies to these cells.
     """
     view, rest = ManifestView.from_manifest(manifest, grid), list[Item]()
     axis, empty = 0, list[int]()

@@ -149,14 +149,7 @@ def _between(chunks: Chunks, axis: int, low: int, high: int) -> Chunks:
 
 
 def cut(axis: ChunkAxis, low: int, high: int, /) -> tuple[ChunkAxis, int, int, int]:
-    """Cut an axis at two elements.
-
-    Returns
-    -------
-    tuple
-        The axis between the elements; its first cell and number of cells on the old axis; and the first element within
-        that cell.
-    """
+    """Cut an axis at two elements; return it, its first old cell, number of cells, and first element in that cell."""
     if (low, high) == (0, axis.length):
         return axis, 0, axis.n_cells, 0
     if low >= high:

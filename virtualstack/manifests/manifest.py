@@ -10,34 +10,12 @@ from typing import Protocol, Self, runtime_checkable
 import numpy as np
 
 from virtualstack.errors import ManifestError, Remedy
-from virtualstack.location import Location
 from virtualstack.manifests.cells import CellBox, CellNumbers, ManifestSummary, check_count, mesh
 from virtualstack.manifests.chunk_manifest import ENTRY, ChunkManifest, Usage, count_entries
-from virtualstack.manifests.encoding import ChunkEncoding, Fill
 
-__all__ = ["Manifest", "Overlay", "Tables", "UnreadManifest", "hollow"]
+__all__ = ["Manifest", "Overlay", "UnreadManifest", "hollow"]
 
 _MAX_AXES = 32  # the most arrays that numpy broadcasts
-
-
-class Tables(Protocol):
-    """Tables that the codes of entries point into; see :class:`~virtualstack.manifests.ChunkManifest`."""
-
-    @property
-    def fill(self) -> Fill:
-        """The fill value of the array, which is the first fill."""
-
-    @property
-    def fills(self) -> tuple[Fill, ...]:
-        """Fill values of EMPTY and ABSENT cells."""
-
-    @property
-    def encodings(self) -> tuple[ChunkEncoding, ...]:
-        """Encodings of chunks."""
-
-    @property
-    def locations(self) -> tuple[Location, ...]:
-        """Sources of the chunks. Sources that are named only in pages, which were not read yet, are not included."""
 
 
 @runtime_checkable
@@ -63,8 +41,8 @@ class Manifest(Protocol):
         """Return the entries of some cells, in memory."""
 
     @property
-    def tables(self) -> Tables:
-        """Tables of all fills and encodings that chunks may have, and of the known sources; no page is read."""
+    def tables(self) -> ChunkManifest:
+        """A manifest for its tables: all fills and encodings that chunks may have; no page is read."""
 
     def summary(self) -> ManifestSummary | None:
         """Count the cells in each state; return ``None`` if this would require reading pages."""
@@ -122,7 +100,7 @@ class UnreadManifest:
         return self.read_entries(cells, shape)
 
 
-def hollow(tables: Tables, shape: tuple[int, ...], /) -> ChunkManifest:
+def hollow(tables: ChunkManifest, shape: tuple[int, ...], /) -> ChunkManifest:
     """Return a manifest with these tables and a grid of EMPTY cells, or without cells."""
     entries = np.broadcast_to(np.zeros((), ENTRY), shape)
     return ChunkManifest(entries=entries, fills=tables.fills, encodings=tables.encodings)

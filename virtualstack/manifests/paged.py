@@ -20,7 +20,7 @@ from virtualstack.manifests.cells import CellNumbers, ManifestSummary, begins_ru
 from virtualstack.manifests.chunk_manifest import ChunkManifest
 from virtualstack.manifests.encoding import c_strides
 from virtualstack.manifests.grid import MAX_AXIS_LENGTH
-from virtualstack.manifests.manifest import Tables, UnreadManifest
+from virtualstack.manifests.manifest import UnreadManifest
 from virtualstack.manifests.unify import join
 from virtualstack.system import Threads
 
@@ -96,7 +96,7 @@ class PagedManifest(UnreadManifest):
     source: PageSource = field(compare=False)
     shape: tuple[int, ...]
     page_size: int
-    tables: Tables = field(compare=False)
+    tables: ChunkManifest = field(compare=False)
     url: str | None = None
     strides: tuple[int, ...] = ()
     first_row: int = 0

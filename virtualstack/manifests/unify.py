@@ -91,13 +91,7 @@ def _number[T](
 
 
 def _share(manifests: Sequence[ChunkManifest]) -> tuple[_Tables, list[ChunkManifest], list[_Recoding]]:
-    """Collect the tables of all manifests; the loops are over manifests and tables, not chunks.
-
-    Returns
-    -------
-    tuple
-        The shared tables; the manifests, with unused bytes dropped from their heaps; and how the codes of each change.
-    """
+    """Collect the tables of all manifests, without unused bytes, and how their codes change; no loop is over chunks."""
     manifests = list(_without_unseen_bytes(manifests))
     locations: dict[Location, int] = {}
     kept: list[ChunkEncoding] = []
@@ -147,7 +141,7 @@ def _without_unseen_bytes(manifests: Sequence[ChunkManifest]) -> Sequence[ChunkM
             shown[id(manifest.inline)] = shown.get(id(manifest.inline), 0) + manifest.inline_nbytes()
     if not shown:
         return manifests
-    return [x.compact_heap() if x.inline and len(x.inline) > 2 * shown[id(x.inline)] else x for x in manifests]
+    return [x.compact() if x.inline and len(x.inline) > 2 * shown[id(x.inline)] else x for x in manifests]
 
 
 def unify(manifests: Sequence[ChunkManifest], /) -> list[ChunkManifest]:

@@ -11,8 +11,6 @@ from typing import Any, Self
 
 import numpy as np
 import xarray as xr
-from numcodecs.vlen import VLenUTF8
-from numcodecs.zstd import Zstd
 from numpy.typing import NDArray
 
 from virtualstack.codecs.codec import Codec
@@ -41,7 +39,7 @@ from virtualstack.storage import ObjectStore, Storage, StorageLike
 from virtualstack.vstack.format.names import new_id, values_key
 from virtualstack.vstack.format.snapshot import Snapshot
 from virtualstack.vstack.save import Stored
-from virtualstack.zarr.metadata.encode import encode_cell
+from virtualstack.zarr.metadata.encode import encode_cell, encode_chunk
 
 __all__ = ["Patch", "overwrite", "write", "write_values"]
 
@@ -206,12 +204,9 @@ def _compressed(cells: Sequence[NDArray[Any]]) -> tuple[list[ChunkEncoding], lis
     text = (Codec("vlen-utf8"),) if dtype.kind == "T" else ()
     codecs = (*text, Codec.from_config("zstd", level=_ZSTD_LEVEL, checksum=True))
     encodings = {cell.shape: ChunkEncoding.c_order(dtype, cell.shape, codecs) for cell in cells}
-
-    def compress(cell: NDArray[Any]) -> bytes:
-        raw = VLenUTF8().encode(cell.reshape(-1).astype(object)) if text else cell.tobytes()
-        return bytes(Zstd(_ZSTD_LEVEL, checksum=True).encode(raw))
-
-    return [encodings[cell.shape] for cell in cells], map_in_threads(compress, cells)
+    return [encodings[cell.shape] for cell in cells], map_in_threads(
+        lambda cell: encode_chunk(cell, encodings[cell.shape]), cells
+    )
 
 
 def _manifest(

@@ -101,27 +101,7 @@ class VStack:
 def snapshot_group(
     objects: ObjectStore, snapshot: Snapshot, options: ReadOptions, /, *, is_chosen: bool
 ) -> ManifestGroup:
-    """Return the group of a snapshot; of the store only the bundle of loaded variables is read.
-
-    Parameters
-    ----------
-    objects
-        Objects of the store.
-    snapshot
-        The snapshot.
-    options
-        Options of the reader, including the variables to drop.
-    is_chosen
-        If true, the snapshot was chosen, not taken as the newest: written with ``mode="w"``, it replaces all later
-        ones.
-
-    Raises
-    ------
-    ForbiddenLocationError
-        The store names locations that are not allowed.
-    UnsupportedFeatureError
-        The coordinates of the store are too large.
-    """
+    """Return the group of a snapshot; of the store only the bundle of loaded variables is read."""
     permission = _limited(objects.permission, snapshot)
     check_labels(snapshot, objects.url.rstrip("/"), options.drops)
     group = read_group(snapshot, open_archive(snapshot, objects, permission), is_chosen=is_chosen)
@@ -129,13 +109,7 @@ def snapshot_group(
 
 
 def check_labels(snapshot: Snapshot, url: str, is_dropped: Callable[[str], bool] | None = None, /) -> None:
-    """Check the size of the coordinates that opening or changing the store reads: a small store may claim a large size.
-
-    Raises
-    ------
-    UnsupportedFeatureError
-        The size is more than :data:`_MAX_LABEL_BYTES`.
-    """
+    """Check the size of coordinates that opening or changing a store reads: a small store may claim a large one."""
     sizes = {
         path: _read_size(node.header)
         for path, node in snapshot.arrays.items()
@@ -162,17 +136,7 @@ def _read_size(header: ArrayHeader) -> int:
 
 
 def open_snapshot(objects: ObjectStore, at: At | None, /) -> Snapshot:
-    """Read a snapshot of a store; ``None`` is the newest.
-
-    Raises
-    ------
-    SourceNotFoundError
-        The store or the snapshot does not exist.
-    MalformedFileError
-        The store is damaged.
-    ValueError
-        A text is not a time.
-    """
+    """Read a snapshot of a store; ``None`` is the newest."""
     if at is not None:
         return read_numbered(objects, find_snapshot_number(objects, at))
     found = find_newest(objects)
@@ -184,17 +148,7 @@ def open_snapshot(objects: ObjectStore, at: At | None, /) -> Snapshot:
 
 
 def find_snapshot_number(objects: ObjectStore, at: At | None, /) -> int:
-    """Return the number of a snapshot; a number of 0 or more is returned unchecked, without a request.
-
-    Raises
-    ------
-    SourceNotFoundError
-        The store does not exist, or no snapshot was the newest at the time.
-    ValueError
-        A text is not a time.
-    TypeError
-        ``at`` is neither a number nor a time.
-    """
+    """Return the number of a snapshot; a number of 0 or more is returned unchecked, without a request."""
     count, moment = _counted(at)
     if count >= 0:
         return count
@@ -253,13 +207,7 @@ def _no_snapshot(url: str, which: str) -> SourceNotFoundError:
 
 
 def permission_for_snapshot(url: str, snapshot: Snapshot, allow: Allow) -> Permission:
-    """Return the permission of a snapshot: the rule for all references, see `Permission`.
-
-    Raises
-    ------
-    ForbiddenLocationError
-        The snapshot names a location that is not allowed.
-    """
+    """Return the permission of a snapshot: the rule for all references, see `Permission`."""
     return _limited(Permission.from_allow(url, allow), snapshot)
 
 

@@ -16,9 +16,9 @@ from tests.vstack import plain_reader
 from virtualstack.errors import MalformedFileError
 from virtualstack.vstack.format import rows as format_rows
 from virtualstack.vstack.format.rows import (
+    ABSENT_ROW,
     EMPTY_ROW,
     INLINE_ROW,
-    MISSING_ROW,
     decode_page,
     encode_page,
     encode_shard,
@@ -29,7 +29,7 @@ from virtualstack.vstack.format.rows import (
     refs_document,
 )
 
-SOURCES = st.sampled_from([MISSING_ROW, EMPTY_ROW, INLINE_ROW, 0, 0, 1])
+SOURCES = st.sampled_from([ABSENT_ROW, EMPTY_ROW, INLINE_ROW, 0, 0, 1])
 MARK = bytes(range(16))
 
 
@@ -56,7 +56,7 @@ def with_offsets(page):
 
 
 def test_numbers_of_the_format_are_those_of_the_specification():
-    assert (plain_reader.ABSENT, plain_reader.EMPTY, plain_reader.INLINE) == (MISSING_ROW, EMPTY_ROW, INLINE_ROW)
+    assert (plain_reader.ABSENT, plain_reader.EMPTY, plain_reader.INLINE) == (ABSENT_ROW, EMPTY_ROW, INLINE_ROW)
     assert (format_rows.PAGE_ROWS, format_rows.SHARD_PAGES) == (32768, 64)
 
 
@@ -69,7 +69,7 @@ def test_a_page_holds_its_rows(table, more):
     np.testing.assert_array_equal(table, given_rows)
     page = decode_page(data, columns, n + more, where="here")
     np.testing.assert_array_equal(page[:, :n], table)
-    assert (page[:, n:] == MISSING_ROW).all()
+    assert (page[:, n:] == ABSENT_ROW).all()
     assert not page.flags.writeable
     assert len(data) <= page_length(columns, n + more)
 
@@ -111,7 +111,7 @@ def test_zarr_reads_shards(table):
     buffer = zarr.core.buffer.default_buffer_prototype().buffer
     objects = MemoryStore({key: buffer.from_bytes(value) for key, value in store.items()}, read_only=True)
     array = zarr.open_array(objects, mode="r")
-    assert (array.shape, array.fill_value, array.shards[1]) == ((columns, n), MISSING_ROW, size * n_pages)
+    assert (array.shape, array.fill_value, array.shards[1]) == ((columns, n), ABSENT_ROW, size * n_pages)
     found = array[...]
     assert [row for i in range(0, n, size) for row in with_offsets(found[:, i : i + size])] == table.T.tolist()
 

@@ -56,52 +56,28 @@ class Heap:
 
 
 def to_integer(data: Json, /) -> int:
-    """Return JSON data that must be an integer.
-
-    Raises
-    ------
-    ManifestError
-        The data are not an integer.
-    """
+    """Return JSON data that must be an integer."""
     if type(data) is not int:
         raise ManifestError(f"{data!r} is not an integer")
     return data
 
 
 def to_count(data: Json, /) -> int:
-    """Return JSON data that must be a count, such as a number of bytes: an integer from 0 to less than 2^63.
-
-    Raises
-    ------
-    ManifestError
-        The data are not a count.
-    """
+    """Return JSON data that must be a count, such as a number of bytes: an integer from 0 to less than 2^63."""
     if not 0 <= to_integer(data) < 1 << 63:
         raise ManifestError(f"{data} counts nothing")
     return int(data)
 
 
 def to_mapping(data: Json, /) -> Mapping[str, Json]:
-    """Return JSON data that must be an object.
-
-    Raises
-    ------
-    ManifestError
-        The data are not a JSON object.
-    """
+    """Return JSON data that must be an object."""
     if not isinstance(data, dict):
         raise ManifestError(f"{data!r} is not a JSON object")
     return data
 
 
 def cut_heap(heap: memoryview, spot: Json, /) -> memoryview:
-    """Return the bytes that JSON refers to by offset and length.
-
-    Raises
-    ------
-    ManifestError
-        The range is outside of the heap.
-    """
+    """Return the bytes that JSON refers to by offset and length."""
     offset, length = map(to_count, spot)
     if offset + length > len(heap):
         raise ManifestError(f"{length} bytes at {offset} of a heap of {len(heap)}")
@@ -113,12 +89,6 @@ def from_dtype(dtype: np.dtype[Any], /) -> Json:
 
     >>> from_dtype(np.dtype(">i2"))
     '>i2'
-
-    Raises
-    ------
-    UnstorableError
-        The dtype cannot be restored exactly: it has objects, metadata, or fields that are not in the order of their
-        bytes.
     """
     if dtype.metadata:  # comparison of dtypes ignores it
         raise UnstorableError(f"dtype {dtype} with metadata")
@@ -145,13 +115,7 @@ def _from_dtype(dtype: np.dtype[Any]) -> Json:
 
 
 def to_dtype(data: Json, /) -> np.dtype[Any]:
-    """Return the dtype of JSON.
-
-    Raises
-    ------
-    ValueError, TypeError
-        The JSON is not a dtype, or a dtype of objects.
-    """
+    """Return the dtype of JSON."""
     return _simple_dtype(data) if isinstance(data, str) else _checked(data)
 
 
@@ -190,13 +154,7 @@ def _as_tuples(data: Json) -> Any:
 
 
 def from_value(value: object, heap: Heap, /) -> Json:
-    """Return the JSON of an attribute; arrays and bytes go to the heap.
-
-    Raises
-    ------
-    UnstorableError
-        The value has no exact JSON form.
-    """
+    """Return the JSON of an attribute; arrays and bytes go to the heap."""
     if value is None or isinstance(value, bool) or type(value) is str:
         return value
     if isinstance(value, np.ndarray | np.generic):
@@ -237,13 +195,7 @@ def _from_array(value: np.ndarray[Any, Any] | np.generic, heap: Heap) -> Json:
 
 
 def to_value(data: Json, heap: memoryview, /) -> Any:
-    """Return the value of JSON.
-
-    Raises
-    ------
-    ValueError, TypeError, KeyError
-        The JSON is not a value that this module wrote.
-    """
+    """Return the value of JSON."""
     if isinstance(data, list):
         return [to_value(x, heap) for x in data]
     if not isinstance(data, dict):
@@ -273,13 +225,7 @@ def to_value(data: Json, heap: memoryview, /) -> Any:
 
 
 def _bounded(n: int, shape: Sequence[int]) -> Sequence[int]:
-    """Return the shape of an array of ``n`` elements or bytes; an array without bytes could otherwise have any shape.
-
-    Raises
-    ------
-    ValueError
-        The array has no bytes, and lists of its shape would take a lot of memory.
-    """
+    """Return the shape of an array of ``n`` elements or bytes; a long one without bytes is a `ValueError`."""
     if not n and math.prod(length or 1 for length in shape) > _MAX_EMPTY_ELEMENTS:
         raise ValueError(f"an array of shape {tuple(shape)} that has no bytes")
     return shape

@@ -25,13 +25,12 @@ from virtualstack.manifests import (
     Fill,
     ManifestSummary,
 )
-from virtualstack.manifests.cell_bounds import check_reach, fit
 from virtualstack.manifests.cells import CellNumbers, begins_run, distinct_rows
 from virtualstack.manifests.manifest import UnreadManifest
 from virtualstack.manifests.paged import map_in_threads
 from virtualstack.vstack.format.archive import Archive, Segment
 from virtualstack.vstack.format.documents import Table
-from virtualstack.vstack.format.rows import EMPTY_ROW, INLINE_ROW, MISSING_ROW, Placements, page_rows
+from virtualstack.vstack.format.rows import ABSENT_ROW, EMPTY_ROW, INLINE_ROW, Placements, page_rows
 
 __all__ = ["StoredManifest", "Token"]
 
@@ -95,11 +94,6 @@ class StoredManifest(UnreadManifest):
         return None
 
     @cached_property
-    def _fits(self) -> bool:
-        """True if all cells that begin at the first element fit into their chunks, with any encoding."""
-        return fit(self.encodings, [axis.longest for axis in self.grid.axes])
-
-    @cached_property
     def _tail(self) -> Placements:
         return Placements.from_json(self.placements.tail, len(self.shape), where=self.url)
 
@@ -124,8 +118,6 @@ class StoredManifest(UnreadManifest):
         try:
             picked = self._gather(found, numbers, low, high, shape).manifest(self, shape)
             picked.validate_entries()
-            if picked.starts is not None or not self._fits:
-                self._check_reach(picked, numbers)
         except MalformedFileError:
             raise
         except ManifestError as error:
@@ -133,14 +125,6 @@ class StoredManifest(UnreadManifest):
                 f"array '{self.path}' of '{self.url}' is damaged: {error}", url=self.url
             ) from error
         return picked
-
-    def _check_reach(self, picked: ChunkManifest, cells: Sequence[NDArray[np.int64]]) -> None:
-        lengths = [axis.lengths(numbers) for axis, numbers in zip(self.grid.axes, cells, strict=True)]
-
-        def find_cell(bad: NDArray[np.bool_]) -> tuple[int, ...]:
-            return tuple(int(np.broadcast_to(x, bad.shape).reshape(-1)[int(bad.argmax())]) for x in cells)
-
-        check_reach(picked, lengths, name=self.path, find_cell=find_cell)
 
     def _gather(
         self,
@@ -207,7 +191,7 @@ class StoredManifest(UnreadManifest):
             )
             map_in_threads(fill, runs, at_once=1 if kept else _MAX_THREADS)
         source = columns[0]
-        columns[3] += np.where((source == EMPTY_ROW) | (source == MISSING_ROW), fill_base, encoding_base)
+        columns[3] += np.where((source == EMPTY_ROW) | (source == ABSENT_ROW), fill_base, encoding_base)
         return _Rows(columns, segments, segment)
 
 
@@ -226,7 +210,7 @@ class _Rows:
     def spread(self, at: NDArray[np.intp], n: int) -> _Rows:
         """Return ``n`` rows: these rows at the places ``at``, and ABSENT rows elsewhere."""
         columns = np.zeros((_COLUMNS, n), np.int64)
-        columns[0] = MISSING_ROW
+        columns[0] = ABSENT_ROW
         columns[:, at] = self.columns
         segment = np.zeros(n, np.intp)
         if self.segment is not None:
@@ -251,7 +235,7 @@ class _Rows:
         else:
             if source.min() < INLINE_ROW:
                 raise ManifestError("a row has an invalid source")
-            location = np.where(source == MISSING_ROW, ABSENT, np.where(source == EMPTY_ROW, EMPTY, INLINE))
+            location = np.where(source == ABSENT_ROW, ABSENT, np.where(source == EMPTY_ROW, EMPTY, INLINE))
             at = np.flatnonzero(source >= 0)
             if len(at):
                 location[at], locations = self._locations(stored.archive, source[at], at)

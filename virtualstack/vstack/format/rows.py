@@ -23,9 +23,9 @@ from virtualstack.errors import MalformedFileError
 from virtualstack.vstack.format.documents import decompressed
 
 __all__ = [
+    "ABSENT_ROW",
     "EMPTY_ROW",
     "INLINE_ROW",
-    "MISSING_ROW",
     "PAGE_ROWS",
     "SHARD_PAGES",
     "PageIndex",
@@ -40,7 +40,7 @@ __all__ = [
     "width",
 ]
 
-MISSING_ROW, EMPTY_ROW, INLINE_ROW = -1, -2, -3
+ABSENT_ROW, EMPTY_ROW, INLINE_ROW = -1, -2, -3
 """Codes in the column of sources that do not refer to a source."""
 
 PAGE_ROWS = 32768
@@ -79,7 +79,7 @@ def encode_page(rows: NDArray[np.int64], /, n_rows: int | None = None) -> bytes:
     above that refers to bytes, if its source is the same. For other rows the second column is the offset.
     """
     n = rows.shape[1]
-    page = np.full((len(rows), n if n_rows is None else n_rows), MISSING_ROW, np.int64)
+    page = np.full((len(rows), n if n_rows is None else n_rows), ABSENT_ROW, np.int64)
     page[:, :n] = rows
     source, offset, length = page[0], page[1], page[2]
     stored, follows = _follows(source)
@@ -168,7 +168,7 @@ def refs_document(columns: int, n_rows: int, /) -> dict[str, Any]:
         "data_type": "int64",
         "chunk_grid": {"name": "regular", "configuration": {"chunk_shape": [columns, page * max(pages, 1)]}},
         "chunk_key_encoding": {"name": "default", "configuration": {"separator": "/"}},
-        "fill_value": MISSING_ROW,
+        "fill_value": ABSENT_ROW,
         "codecs": [
             {
                 "name": SHARDS,

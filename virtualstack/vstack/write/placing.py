@@ -26,7 +26,7 @@ from virtualstack.manifests.joining import JoinedManifest
 from virtualstack.manifests.view import ManifestView
 from virtualstack.vstack.format.archive import ReadPermission
 from virtualstack.vstack.format.manifest import StoredManifest
-from virtualstack.vstack.format.rows import EMPTY_ROW, INLINE_ROW, MISSING_ROW, width
+from virtualstack.vstack.format.rows import ABSENT_ROW, EMPTY_ROW, INLINE_ROW, width
 from virtualstack.vstack.format.snapshot import Snapshot
 from virtualstack.vstack.format.sources import Prefixes
 from virtualstack.vstack.write.segment import SegmentWriter
@@ -215,7 +215,7 @@ def _rows(
     used = np.zeros(len(manifest.locations) + FIRST, np.bool_)
     used[location] = True
     codes = np.zeros(len(used), np.int64)
-    codes[:FIRST] = EMPTY_ROW, MISSING_ROW, INLINE_ROW
+    codes[:FIRST] = EMPTY_ROW, ABSENT_ROW, INLINE_ROW
     which = np.flatnonzero(used[FIRST:])
     codes[which + FIRST] = segment.number_sources(manifest.locations[i] for i in which.tolist())
     rows[0], rows[1], rows[2] = codes[location], entries["offset"], entries["length"]
