@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import inspect
 import os
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any, ClassVar, Literal, cast
 
@@ -21,6 +21,7 @@ from virtualstack.formats.registry import find_reader
 from virtualstack.lazy import lazy_variable
 from virtualstack.location import absolute_url, split_url
 from virtualstack.manifests import ManifestGroup, text_arrays
+from virtualstack.options import OPENING, VALUES, with_options
 from virtualstack.rasters import raster_variable
 from virtualstack.scanning.one import read_one
 from virtualstack.storage import Allow, Stale, Storage, StorageLike
@@ -88,18 +89,6 @@ def _as_strings(name: str, variable: xr.Variable) -> xr.Variable:
     return decoded
 
 
-def _with_options_of[F: Callable[..., Any]](declared: Callable[..., Any]) -> Callable[[F], F]:
-    """Return a decorator that gives a function, in its help, the options of the one that it passes them to."""
-
-    def decorate(function: F) -> F:
-        own = inspect.signature(function)
-        signature = inspect.signature(declared).replace(return_annotation=own.return_annotation)
-        cast(Any, function).__signature__ = signature
-        return function
-
-    return decorate
-
-
 class VirtualStackBackendEntrypoint(BackendEntrypoint):
     """The backend ``engine="virtualstack"``, which opens stores, references, files that a reader knows, and groups.
 
@@ -123,6 +112,7 @@ class VirtualStackBackendEntrypoint(BackendEntrypoint):
     joins_characters: ClassVar[bool] = True
     """True if characters are joined to text when ``concat_characters`` asks for it."""
 
+    @with_options(VALUES, OPENING)
     def open_dataset(
         self,
         filename_or_obj: Any,
@@ -155,59 +145,6 @@ class VirtualStackBackendEntrypoint(BackendEntrypoint):
         filename_or_obj
             URL or path of references, of a store or of a file, a dict of kerchunk references, or a
             :class:`ManifestGroup`.
-        group
-            Path of the group to open. By default: the root group.
-        reader
-            Name of a reader (see :func:`virtualstack.list_readers`), or a reader with options. By default the reader is
-            detected.
-        storage
-            Access to the references and to their sources: credentials, endpoint and retries, such as
-            ``{"s3://bucket/": {...}}``. Local files, http(s) and buckets that the credentials of the environment or
-            anonymous access can read need none.
-        drop_variables
-            Names of variables to leave out of all groups, or paths of variables, such as ``"/science/winds"``.
-        unsupported
-            Treatment of a variable that cannot be expressed as byte ranges. ``"inline"`` reads its values now if
-            they fit in ``inline_limit``, and raises otherwise. ``"raise"`` raises. ``"skip"`` leaves the variable out,
-            and names it in a warning.
-        inline_limit
-            Largest size of the inlined values of one variable, in bytes or as text such as ``"1 MiB"``.
-        at
-            Snapshot of a vstack: its number from 0, ``-1`` for the newest, or a time, which means the snapshot that was
-            the newest then (ISO 8601, in UTC if it has no time zone). By default: the newest snapshot.
-        allow
-            URLs or paths that references from a network may name, although they are local files or private hosts. With
-            `vs.Listed`, only these may be read, and the folder of the references (docs/explanation/permission.md).
-        absent
-            Treatment of ABSENT chunks, which should exist but have no source (docs/explanation/chunk-states.md):
-            ``"fill"`` reads them as the fill value, and ``"raise"`` raises `StorageError`.
-        stale
-            Treatment of a source whose size, etag or (of a local file) content has changed since the scan:
-            ``"error"``, the default, raises `SourceChangedError`; ``"warn"`` only warns; ``"ignore"`` compares nothing.
-        task_bytes
-            Decoded bytes of a dask task with ``chunks={}``, in bytes or as text: stored chunks are merged up to about
-            this size. Larger chunks are not cut; 0 keeps the stored ones.
-        mask_and_scale
-            If false, missing values, scale and offset are not applied. By default they are. A map from names of
-            variables decides for each one.
-        decode_times
-            If false, times stay numbers. By default they become dates. A :class:`xarray.coders.CFDatetimeCoder` decides
-            how, and a map from names of variables decides for each one.
-        decode_timedelta
-            If true, numbers in units such as ``"days"`` become time differences. By default, only variables that xarray
-            wrote as time differences do. It also takes a :class:`xarray.coders.CFTimedeltaCoder`, or a map by variable.
-        use_cftime
-            If true, dates are ``cftime.datetime`` objects. xarray prefers
-            ``decode_times=CFDatetimeCoder(use_cftime=True)``.
-        concat_characters
-            If false, characters along the last dimension are not joined to text. By default they are. A map from names
-            of variables decides for each one.
-        decode_coords
-            If false, variables that a ``coordinates`` attribute names do not become coordinates. By default they do.
-            With ``"all"``, variables that ``grid_mapping``, ``bounds`` and similar attributes name do, too.
-        others
-            Options of other engines, for code in which only ``engine=`` was changed: ``storage_options``,
-            ``filter_by_keys`` and ``consolidated`` are taken. The error for another one says what to write.
 
         Returns
         -------
@@ -274,7 +211,7 @@ class VirtualStackBackendEntrypoint(BackendEntrypoint):
     open_dataset_parameters = tuple(inspect.signature(open_dataset).parameters)[1:-1]
     supports_groups: ClassVar[bool] = True
 
-    @_with_options_of(open_dataset)
+    @with_options(VALUES, OPENING, passed_on=inspect.signature(open_dataset).parameters.values())
     def open_groups_as_dict(self, filename_or_obj: Any, **options: Any) -> dict[str, xr.Dataset]:
         """Open all groups as lazy datasets, by their paths; the parameters are those of :meth:`open_datatree`.
 
@@ -284,12 +221,6 @@ class VirtualStackBackendEntrypoint(BackendEntrypoint):
             The same as in :meth:`open_dataset`.
         group
             Path of the group below which groups are opened. By default: the root group.
-        drop_variables
-            Names of variables to leave out of all groups, or paths of variables, such as ``"/science/winds"``.
-        reader, storage, unsupported, inline_limit, at, allow, absent, stale, task_bytes
-            Options of opening, the same as in :meth:`open_dataset`.
-        mask_and_scale, decode_times, decode_timedelta, use_cftime, concat_characters, decode_coords, others
-            Options of decoding, and those of other engines, the same as in :meth:`open_dataset`.
 
         Returns
         -------
@@ -326,7 +257,7 @@ class VirtualStackBackendEntrypoint(BackendEntrypoint):
             for path, child in node.walk()
         }
 
-    @_with_options_of(open_dataset)
+    @with_options(VALUES, OPENING, passed_on=inspect.signature(open_dataset).parameters.values())
     def open_datatree(self, filename_or_obj: Any, **options: Any) -> xr.DataTree:
         """Open all groups as a tree of lazy datasets.
 
@@ -336,14 +267,6 @@ class VirtualStackBackendEntrypoint(BackendEntrypoint):
         ----------
         filename_or_obj
             The same as in :meth:`open_dataset`.
-        group
-            Path of the group that becomes the root of the tree. By default: the root group.
-        drop_variables
-            Names of variables to leave out of all groups, or paths of variables, such as ``"/science/winds"``.
-        reader, storage, unsupported, inline_limit, at, allow, absent, stale, task_bytes
-            Options of opening, the same as in :meth:`open_dataset`.
-        mask_and_scale, decode_times, decode_timedelta, use_cftime, concat_characters, decode_coords, others
-            Options of decoding, and those of other engines, the same as in :meth:`open_dataset`.
 
         Returns
         -------

@@ -12,7 +12,8 @@ import xarray as xr
 
 from virtualstack.accessor.facts import AccessorFacts, checked_letters, without_refusals
 from virtualstack.accessor.targets import Targets
-from virtualstack.api.values import ValueOptions, with_value_options
+from virtualstack.api.values import VALUE_OPTIONS, ValueOptions
+from virtualstack.options import VALUES, with_options
 from virtualstack.printable import counted, first_names
 
 if TYPE_CHECKING:
@@ -49,7 +50,7 @@ class VirtualAccessor(Targets, AccessorFacts):
 
     # -- values -----------------------------------------------------------------------------------------------
 
-    @with_value_options
+    @with_options(VALUES, passed_on=VALUE_OPTIONS)
     def open(self, *, chunks: Any = None, storage: StorageLike = None, **options: Unpack[ValueOptions]) -> xr.Dataset:
         """Return an ordinary lazy dataset with values, decoded as ``xr.open_dataset`` decodes the source.
 
@@ -57,47 +58,9 @@ class VirtualAccessor(Targets, AccessorFacts):
 
         Parameters
         ----------
-        chunks
-            Chunks of dask arrays, as in :func:`xarray.open_dataset`: ``{}`` for merges of stored chunks, see
-            ``task_bytes``. By default no dask arrays are made.
-        storage
-            Access to the sources: credentials, endpoint and retries, such as ``{"s3://bucket/": {...}}``. Other URLs
-            are read with the storage with which the sources were opened.
-        absent
-            Treatment of ABSENT chunks, which should exist but have no source (docs/explanation/chunk-states.md):
-            ``"fill"`` reads them as the fill value, and ``"raise"`` raises `StorageError`.
-        stale
-            Treatment of a source whose size, etag or (of a local file) content has changed since the scan:
-            ``"error"``, the default, raises `SourceChangedError`; ``"warn"`` only warns; ``"ignore"`` compares nothing.
-        task_bytes
-            Decoded bytes of a dask task with ``chunks={}``, in bytes or as text: stored chunks are merged up to about
-            this size. Larger chunks are not cut; 0 keeps the stored ones.
-        drop_variables
-            Name of a variable to leave out, or several names.
-        decode_cf
-            If false, nothing is decoded: values are the stored numbers.
-        mask_and_scale
-            If false, missing values, scale and offset are not applied. By default they are. A map from names of
-            variables decides for each one.
-        decode_times
-            If false, times stay numbers. By default they become dates. A :class:`xarray.coders.CFDatetimeCoder` decides
-            how, and a map from names of variables decides for each one.
-        decode_timedelta
-            If true, numbers in units such as ``"days"`` become time differences. By default, only variables that xarray
-            wrote as time differences do. It also takes a :class:`xarray.coders.CFTimedeltaCoder`, or a map by variable.
-        use_cftime
-            If true, dates are ``cftime.datetime`` objects. xarray prefers
-            ``decode_times=CFDatetimeCoder(use_cftime=True)``.
         concat_characters
             Whether characters are text was decided when the file was opened. If false, only ``_Encoding`` is not
             applied.
-        decode_coords
-            If false, variables that a ``coordinates`` attribute names do not become coordinates. By default they do.
-            With ``"all"``, variables that ``grid_mapping``, ``bounds`` and similar attributes name do, too.
-        create_default_indexes
-            If false, no index is made, so that no coordinate is read.
-        cache, inline_array, chunked_array_type, from_array_kwargs
-            Options of dask arrays and of xarray's cache, the same as in :func:`xarray.open_dataset`.
 
         Returns
         -------

@@ -10,12 +10,14 @@ import xarray as xr
 from virtualstack.combine import Combine, CombineOptions, Join, Labelling, Nested, flatten, nest_like
 from virtualstack.combine import combine_datasets as combine_by
 from virtualstack.dataset import declared_dataset
+from virtualstack.options import JOINING, with_options
 from virtualstack.planning import Duplicates
 from virtualstack.storage import StorageLike
 
 __all__ = ["combine_datasets"]
 
 
+@with_options(JOINING)
 def combine_datasets(
     datasets: Nested[xr.Dataset],
     /,
@@ -40,39 +42,13 @@ def combine_datasets(
     ----------
     datasets
         A list of datasets, or lists of lists for ``combine="nested"`` along several dimensions.
-    combine
-        ``"by_coords"``: the coordinates decide the order, and the dimensions along which datasets are joined.
-        ``"nested"``: datasets are joined in the order of the list.
-    concat_dim
-        Dimension to join along with ``combine="nested"``, or one dimension for each level of lists, outermost first. At
-        a level with ``None``, datasets with different variables are merged. A dimension that no dataset has is new.
-    join
-        Alignment of coordinates along the other dimensions. ``"exact"`` raises if they differ. ``"outer"``,
-        ``"inner"``, ``"left"``, ``"right"`` and ``"override"`` work as in :func:`xarray.align`. Elements at labels that
-        a dataset lacks are EMPTY: they have no bytes, and read as missing. With ``"outer"``, variables that a dataset
-        lacks, and places without a dataset, are ABSENT: their data should exist, but have no source. Both states are
-        explained in docs/explanation/chunk-states.md.
-    tolerance
-        Coordinates that differ by at most this count as equal; so do other floats that must be the same. The values of
-        the first dataset are used. It is a number, or a timedelta for dates.
     new_dim
         New dimensions by name, each with the source of its labels: a :class:`FromName` (of
         ``dataset.encoding["source"]``), a :class:`FromAttribute`, or a function of the dataset. Data
         variables get them; coordinates only if ``combine_options["coords"]`` names them.
-    labels
-        Variables whose values become the labels of a dimension that has none, by dimension: ``{"Time": "Times"}``.
-        Texts that are dates become dates.
-    duplicates
-        The dataset that counts if several have the same labels: the ``"first"`` or the ``"last"`` of the list. By
-        default they are an error that names them, unless the lists determine the order; ``"raise"`` refuses labels that
-        repeat then, too.
     unpack
         ``"differing"``, the default, unpacks the variables that the datasets pack differently; ``.virtual.report()``
         names them. With ``False`` these are an error.
-    combine_options
-        Options of :func:`xarray.concat` as a dict, such as ``{"coords": ["t"]}``: ``data_vars``, ``coords``,
-        ``compat`` ("equals" by default), ``combine_attrs`` and ``fill_value``. By default attributes that differ are
-        left out, and noted in ``.virtual.report()``. ``units`` that differ are an error.
     storage
         Access to the sources if values must be compared, such as ``{"s3://bucket/": {...}}``. Other URLs are read with
         the storage with which the sources were opened.

@@ -16,12 +16,14 @@ from virtualstack.dataset import get_refusals, with_refusals
 from virtualstack.dataset.opening import OnError, Opening
 from virtualstack.formats.base import Reader, Unsupported
 from virtualstack.manifests import ManifestGroup
+from virtualstack.options import JOINING, OPENING, with_options
 from virtualstack.planning import Duplicates
 from virtualstack.storage import Allow, Stale, StorageLike
 
 __all__ = ["open_virtual_mfdataset", "open_virtual_mfdatatree"]
 
 
+@with_options(JOINING, OPENING)
 def open_virtual_mfdataset(
     urls: Nested[Path | xr.Dataset],
     /,
@@ -64,84 +66,6 @@ def open_virtual_mfdataset(
         A pattern such as ``"data/*.nc"`` or ``"s3://bucket/2020/**/*.nc"``, or a list of paths, URLs and patterns. Use
         lists of lists to join along several dimensions with ``combine="nested"``. The matches of a pattern are in
         natural order. A virtual dataset may stand in place of a URL; it is joined as it is, after ``preprocess``.
-    combine
-        ``"by_coords"``: the coordinates decide the order of files, and the dimensions along which they are joined (see
-        docs/how-to/join-many-files.md). ``"nested"``: files are joined in the order of ``urls``.
-    concat_dim
-        Dimension to join along with ``combine="nested"``, or one dimension for each level of lists, outermost first. At
-        a level with ``None``, files with different variables are merged. A dimension that no file has is new.
-    join
-        Alignment of coordinates along the other dimensions. ``"exact"`` raises if they differ. ``"outer"``,
-        ``"inner"``, ``"left"``, ``"right"`` and ``"override"`` work as in :func:`xarray.align`. Elements at labels that
-        a file lacks are EMPTY: they have no bytes, and read as missing. With ``"outer"``, variables that a file lacks,
-        and places without a file, are ABSENT: their data should exist, but have no source. Both states are explained in
-        docs/explanation/chunk-states.md.
-    tolerance
-        Coordinates that differ by at most this count as equal; so do other floats that must be the same in all files.
-        The values of the first file are used. It is a number, or a timedelta for dates.
-    preprocess
-        Function that is applied to the dataset of each file, and returns a dataset. The URL of the file is
-        ``dataset.encoding["source"]``.
-    new_dim
-        New dimensions by name, each with the source of its labels: a :class:`FromName`, a :class:`FromAttribute`, or a
-        function of the dataset. Data variables get them; coordinates only if ``combine_options["coords"]`` names them.
-    labels
-        Variables whose values become the labels of a dimension that has none, by dimension: ``{"Time": "Times"}`` for
-        files of WRF. Texts that are dates become dates.
-    duplicates
-        The file that counts if several have the same labels: the ``"first"`` or the ``"last"`` in the order of
-        ``urls``. By default they are an error that names them, unless the lists determine the order; ``"raise"``
-        refuses labels that repeat then, too.
-    unpack
-        If true, virtual variables are decoded as ``xr.open_dataset`` decodes them: missing values, scale and offset,
-        and times. ``"differing"``, the default, does this only for variables that the files pack differently;
-        ``.virtual.report()`` names them. If false, these are an error.
-    combine_options
-        Options of :func:`xarray.concat` as a dict, such as ``{"coords": ["t"]}``: ``data_vars``, ``coords``,
-        ``compat`` ("equals" by default), ``combine_attrs`` and ``fill_value``. By default attributes that differ are
-        left out, and noted in ``.virtual.report()``. ``units`` that differ are an error.
-    executor
-        Executor that scans the files: ``"threads"``, ``"processes"``, ``"dask"``, a ``distributed.Client`` or a
-        ``concurrent.futures.Executor``. By default remote files use 64 threads. Local files are
-        read one after another, or in threads if there is a ``cache``.
-    on_error
-        ``"raise"`` raises the error of a file that cannot be opened. ``"skip"`` leaves the file out, with one warning
-        and a row in ``.virtual.report()``.
-    cache
-        Directory or URL that keeps scan results. A later call reads only files that are new or have changed. Results
-        are kept separately for each set of options, and separately from those of :func:`scan` with default options.
-    progress
-        ``True`` for a progress bar on stderr, or a function that is called with the number of finished files and the
-        number of all files.
-    reader
-        Name of a reader (see :func:`list_readers`), or a reader with options. By default it is detected for each file.
-    group
-        Path of a group in each file, such as ``"science/grids"``. By default the root group is opened.
-    storage
-        Access to the files: credentials, endpoint and retries. Local files, http(s) and buckets that the credentials of
-        the environment or anonymous access can read need none. Otherwise use ``{"s3://bucket/": {...}}``, or an
-        obstore or fsspec object. The dataset carries it along and uses it when values are read later.
-    loadable_variables
-        Names of variables to load and decode. By default dimension coordinates and small coordinates (up to
-        16 KiB) are loaded.
-    drop_variables
-        Variables to leave out: a name drops the variable in every group, and a path (``"/science/winds"``) drops one
-        variable.
-    decode_times
-        If true, loaded and unpacked times become dates. This is the default.
-    unsupported
-        Treatment of a variable that cannot be expressed as byte ranges. ``"inline"`` reads its values into the
-        manifest, as INLINE chunks, if they fit in ``inline_limit``, and raises otherwise. ``"raise"`` raises.
-        ``"skip"`` leaves the variable out, and names it in one warning and in ``report()``.
-    inline_limit
-        Largest size of the inlined values of one variable of a file, in bytes or as text such as ``"1 MiB"``.
-    allow
-        URLs or paths that references from a network may name, although they are local files or private hosts. With
-        `vs.Listed`, only these may be read, and the folder of the references (docs/explanation/permission.md).
-    stale
-        Treatment of a source that has changed since the references to it were written. ``"error"`` raises
-        `SourceChangedError` when it is read; this is the default. ``"warn"`` warns once for each source and reads it as
-        it is, ``"ignore"`` does so without a warning. The dataset carries it along.
 
     Returns
     -------
@@ -250,6 +174,7 @@ def open_virtual_mfdataset(
     return with_refusals(combined, (*get_refusals(combined), *opened.left_out))
 
 
+@with_options(JOINING, OPENING)
 def open_virtual_mfdatatree(
     urls: Nested[Path | xr.DataTree],
     /,
@@ -289,80 +214,6 @@ def open_virtual_mfdatatree(
     urls
         A pattern such as ``"data/*.nc"``, or a list of paths, URLs, patterns and virtual trees. Use lists of lists for
         ``combine="nested"`` along several dimensions.
-    combine
-        ``"by_coords"``: the coordinates decide the order of files, and the dimensions along which they are joined (see
-        docs/how-to/join-many-files.md). ``"nested"``: files are joined in the order of ``urls``.
-    concat_dim
-        Dimension to join along with ``combine="nested"``, or one dimension for each level of lists, outermost first. At
-        a level with ``None``, files with different variables are merged.
-    join
-        Alignment of coordinates along the other dimensions. ``"exact"`` raises if they differ. ``"outer"``,
-        ``"inner"``, ``"left"``, ``"right"`` and ``"override"`` work as in :func:`xarray.align`. Elements at labels that
-        a file lacks are EMPTY: they have no bytes, and read as missing. With ``"outer"``, variables that a file lacks,
-        and places without a file, are ABSENT: their data should exist, but have no source. Both states are explained in
-        docs/explanation/chunk-states.md.
-    tolerance
-        Coordinates that differ by at most this count as equal; so do other floats that must be the same in all files.
-        The values of the first file are used. It is a number, or a timedelta for dates.
-    preprocess
-        Function that is applied to the tree of each file, and returns a tree. The URL of the file is
-        ``tree.encoding["source"]``.
-    new_dim
-        New dimensions by name, each with the source of its labels: a :class:`FromName`, a :class:`FromAttribute`, or a
-        function of the dataset of the root group. Data variables get them; coordinates only if
-        ``combine_options["coords"]`` names them.
-    labels
-        Variables whose values become the labels of a dimension that has none, by dimension: ``{"Time": "Times"}`` for
-        files of WRF. Texts that are dates become dates.
-    duplicates
-        The file that counts if several have the same labels: the ``"first"`` or the ``"last"`` in the order of
-        ``urls``. By default they are an error that names them, unless the lists determine the order; ``"raise"``
-        refuses labels that repeat then, too.
-    unpack
-        If true, virtual variables are decoded as ``xr.open_dataset`` decodes them. ``"differing"``, the default, does
-        this only for variables that the files pack differently. If false, these are an error.
-    combine_options
-        Options of :func:`xarray.concat` as a dict, such as ``{"coords": ["t"]}``: ``data_vars``, ``coords``,
-        ``compat`` ("equals" by default), ``combine_attrs`` and ``fill_value``.
-    executor
-        Executor that scans the files: ``"threads"``, ``"processes"``, ``"dask"``, a ``distributed.Client`` or a
-        ``concurrent.futures.Executor``. By default remote files use 64 threads. Local files are
-        read one after another, or in threads if there is a ``cache``.
-    on_error
-        ``"raise"`` raises the error of a file that cannot be opened. ``"skip"`` leaves the file out, with one warning
-        and a row in ``.virtual.report()``.
-    cache
-        Directory or URL that keeps scan results. A later call reads only files that are new or have changed. Results
-        are kept separately for each set of options, and separately from those of :func:`scan` with default options.
-    progress
-        ``True`` for a progress bar on stderr, or a function that is called with the number of finished files and the
-        number of all files.
-    reader
-        Name of a reader (see :func:`list_readers`), or a reader with options. By default it is detected for each file.
-    group
-        Path of the group in each file that becomes the root of the tree. By default: the root group.
-    storage
-        Access to the files: credentials, endpoint and retries. Local files, http(s) and buckets that the credentials of
-        the environment or anonymous access can read need none. Otherwise use ``{"s3://bucket/": {...}}``, or an
-        obstore or fsspec object. The tree carries it along and uses it when values are read later.
-    drop_variables
-        Variables to leave out: a name drops the variable in every group, and a path (``"/science/winds"``) drops one
-        variable.
-    decode_times
-        If true, loaded and unpacked times become dates. This is the default.
-    unsupported
-        Treatment of a variable that cannot be expressed as byte ranges. ``"inline"`` reads its values into the
-        manifest, as INLINE chunks, if they fit in ``inline_limit``, and raises otherwise. ``"raise"`` raises.
-        ``"skip"`` leaves the variable out, and names it in one warning and in ``report()``.
-    inline_limit
-        Largest size of the inlined values of one variable of a file, in bytes or as text such as ``"1 MiB"``.
-    allow
-        URLs or paths that references from a network may name, although they are local files or private hosts. With
-        `vs.Listed`, only these may be read, and the folder of the references (docs/explanation/permission.md).
-    stale
-        Treatment of a source that has changed since the references to it were written. ``"error"`` raises
-        `SourceChangedError` when it is read; this is the default. ``"warn"`` warns once for each source and reads it as
-        it is, ``"ignore"`` does so without a warning. The dataset carries it along.
 
     Returns
     -------

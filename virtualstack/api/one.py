@@ -4,19 +4,39 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 from dataclasses import replace
-from typing import Any
+from typing import Any, TypedDict
 
 import xarray as xr
 
 from virtualstack.dataset.opening import Opening, account_for, warn_of_groups
 from virtualstack.formats.base import Reader, Unsupported
 from virtualstack.manifests import ManifestGroup
+from virtualstack.options import OPENING, with_options
 from virtualstack.scanning.one import read_one
 from virtualstack.storage import Allow, Stale, StorageLike
 
-__all__ = ["open_virtual_dataset", "open_virtual_datatree"]
+__all__ = ["TreeOptions", "VirtualOptions", "open_virtual_dataset", "open_virtual_datatree"]
 
 
+class TreeOptions(TypedDict, total=False):
+    """Options of :func:`open_virtual_datatree` that a function passes on, if it opens one source only."""
+
+    group: str | None
+    drop_variables: str | Iterable[str]
+    decode_times: bool | None
+    unpack: bool
+    unsupported: Unsupported
+    inline_limit: int | str
+    stale: Stale | None
+
+
+class VirtualOptions(TreeOptions, total=False):
+    """Options of :func:`open_virtual_dataset` that a function passes on, if it opens one source only."""
+
+    loadable_variables: str | Iterable[str] | None
+
+
+@with_options(OPENING)
 def open_virtual_dataset(
     url: Any,
     /,
@@ -44,40 +64,6 @@ def open_virtual_dataset(
     url
         Local path or URL of the file, or an object: an open file, bytes, a dict of references, a store with a path.
         docs/how-to/what-opens.md lists all of them.
-    reader
-        Name of a reader (see :func:`list_readers`), or a reader with options. By default the reader is detected.
-    group
-        Path of a group in the file, such as ``"science/grids"``. By default the root group is opened.
-    storage
-        Access to the source: credentials, endpoint and retries. Local files, http(s) and buckets that the credentials
-        of the environment or anonymous access can read need none. Otherwise use ``{"s3://bucket/": {...}}``, or an
-        obstore or fsspec object. The dataset carries it along and uses it when values are read later.
-    loadable_variables
-        Names of variables to load and decode. By default dimension coordinates and small coordinates (up to
-        16 KiB) are loaded.
-    drop_variables
-        Variables to leave out: a name drops the variable in every group, and a path (``"/science/winds"``) drops one
-        variable. A dropped variable is only used to tell text from single letters.
-    decode_times
-        If true, loaded and unpacked times become dates. This is the default.
-    unpack
-        If true, the chunks of virtual variables decode to exactly the values of ``xr.open_dataset``: missing values,
-        scale and offset, ``_Unsigned`` and times are applied. Files that pack differently can then be joined. A
-        variable without a fixed dtype after decoding (text, dates of other calendars) stays packed, as it is stored,
-        and is ``packed`` in ``report()``. Reading a date outside the years 1677 to 2262 then raises an error.
-    unsupported
-        Treatment of a variable that cannot be expressed as byte ranges. ``"inline"`` reads its values into the
-        manifest, as INLINE chunks, if they fit in ``inline_limit``, and raises otherwise. ``"raise"`` raises.
-        ``"skip"`` leaves the variable out, and names it in one warning and in ``report()``.
-    inline_limit
-        Largest size of the inlined values of one variable, in bytes or as text such as ``"1 MiB"``.
-    allow
-        URLs or paths that references from a network may name, although they are local files or private hosts. With
-        `vs.Listed`, only these may be read, and the folder of the references (docs/explanation/permission.md).
-    stale
-        Treatment of a source that has changed since the references to it were written. ``"error"`` raises
-        `SourceChangedError` when it is read; this is the default. ``"warn"`` warns once for each source and reads it as
-        it is, ``"ignore"`` does so without a warning. The dataset carries it along.
 
     Returns
     -------
@@ -131,6 +117,7 @@ def open_virtual_dataset(
     return opening.dataset(node, loadable_variables=loadable_variables)
 
 
+@with_options(OPENING)
 def open_virtual_datatree(
     url: Any,
     /,
@@ -155,34 +142,6 @@ def open_virtual_datatree(
     url
         Local path or URL of the file, or an object: an open file, bytes, a dict of references, a store with a path.
         docs/how-to/what-opens.md lists all of them.
-    reader
-        Name of a reader (see :func:`list_readers`), or a reader with options. By default the reader is detected.
-    group
-        Path of the group that becomes the root of the tree. By default: the root group of the file.
-    storage
-        Access to the source: credentials, endpoint and retries, such as ``{"s3://bucket/": {...}}``, or an obstore or
-        fsspec object. The tree carries it along and uses it when values are read later.
-    drop_variables
-        Variables to leave out: a name drops the variable in every group, and a path (``"/science/winds"``) drops one
-        variable.
-    decode_times
-        If true, loaded and unpacked times become dates. This is the default.
-    unpack
-        If true, the chunks of virtual variables decode to exactly the values of ``xr.open_datatree``: missing values,
-        scale and offset, ``_Unsigned`` and times are applied.
-    unsupported
-        Treatment of a variable that cannot be expressed as byte ranges. ``"inline"`` reads its values into the
-        manifest, as INLINE chunks, if they fit in ``inline_limit``, and raises otherwise. ``"raise"`` raises.
-        ``"skip"`` leaves the variable out, and names it in one warning and in ``report()``.
-    inline_limit
-        Largest size of the inlined values of one variable, in bytes or as text such as ``"1 MiB"``.
-    allow
-        URLs or paths that references from a network may name, although they are local files or private hosts. With
-        `vs.Listed`, only these may be read, and the folder of the references (docs/explanation/permission.md).
-    stale
-        Treatment of a source that has changed since the references to it were written. ``"error"`` raises
-        `SourceChangedError` when it is read; this is the default. ``"warn"`` warns once for each source and reads it as
-        it is, ``"ignore"`` does so without a warning. The dataset carries it along.
 
     Returns
     -------

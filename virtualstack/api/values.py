@@ -3,15 +3,15 @@
 from __future__ import annotations
 
 import inspect
-from collections.abc import Callable, Iterable, Mapping
-from typing import TYPE_CHECKING, Any, Literal, TypedDict, cast
+from collections.abc import Iterable, Mapping
+from typing import TYPE_CHECKING, Any, Literal, TypedDict
 
 import xarray as xr
 
 if TYPE_CHECKING:
     from virtualstack.storage import Stale
 
-__all__ = ["ValueOptions", "with_value_options"]
+__all__ = ["VALUE_OPTIONS", "ValueOptions"]
 
 
 class ValueOptions(TypedDict, total=False):
@@ -38,19 +38,13 @@ class ValueOptions(TypedDict, total=False):
 _DEFAULTS = {"absent": "fill", "stale": None, "task_bytes": "64 MiB"}
 """Defaults of the engine; the others are those of xarray."""
 
-
-def with_value_options[F: Callable[..., Any]](function: F) -> F:
-    """Show each of `ValueOptions` in the help of a function that passes them on."""
-    own, xarray = inspect.signature(function), inspect.signature(xr.open_dataset).parameters
-    options = [
-        inspect.Parameter(
-            name,
-            inspect.Parameter.KEYWORD_ONLY,
-            default=_DEFAULTS[name] if name in _DEFAULTS else xarray[name].default,
-            annotation=kind.__forward_arg__,
-        )
-        for name, kind in ValueOptions.__annotations__.items()
-    ]
-    kept = [x for x in own.parameters.values() if x.kind is not x.VAR_KEYWORD]
-    cast(Any, function).__signature__ = own.replace(parameters=[*kept, *options])
-    return function
+VALUE_OPTIONS = tuple(
+    inspect.Parameter(
+        name,
+        inspect.Parameter.KEYWORD_ONLY,
+        default=_DEFAULTS[name] if name in _DEFAULTS else inspect.signature(xr.open_dataset).parameters[name].default,
+        annotation=kind.__forward_arg__,
+    )
+    for name, kind in ValueOptions.__annotations__.items()
+)
+"""`ValueOptions` as parameters of functions that pass them on."""

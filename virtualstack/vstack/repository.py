@@ -3,29 +3,31 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from datetime import timedelta
+from inspect import Parameter, signature
 from types import EllipsisType
 from typing import TYPE_CHECKING, Any, ClassVar, Literal, Unpack
 
 import xarray as xr
 
-from virtualstack.api.one import open_virtual_dataset, open_virtual_datatree
-from virtualstack.api.values import ValueOptions, with_value_options
+from virtualstack.api.one import TreeOptions, VirtualOptions, open_virtual_dataset, open_virtual_datatree
+from virtualstack.api.values import VALUE_OPTIONS, ValueOptions
 from virtualstack.combine.addition import Addition, growing_dimension
 from virtualstack.combine.fitting import LABELS_REMEDY, Fitting
 from virtualstack.combine.precedence import Prefer, check_prefer
 from virtualstack.combine.update import updated
 from virtualstack.drawing.axes import plot_timeline
 from virtualstack.errors import Remedy
-from virtualstack.formats.base import Reader, ReadOptions, Unsupported
+from virtualstack.formats.base import Reader, ReadOptions
 from virtualstack.location import absolute_url
 from virtualstack.manifests import ManifestGroup
+from virtualstack.options import OPENING, VALUES, with_options
 from virtualstack.printable import printable
 from virtualstack.progress import Progress
 from virtualstack.scanning.workers import ExecutorLike
-from virtualstack.storage import ObjectStore, Stale, Storage, StorageLike, read_allowed_urls
+from virtualstack.storage import ObjectStore, Storage, StorageLike, read_allowed_urls
 from virtualstack.storage.permission import Allow
 from virtualstack.surveying.cube import cube_timeline
 from virtualstack.vstack.compact import compact
@@ -54,6 +56,12 @@ __all__ = ["Repository"]
 
 _MAX_SHOWN_VARIABLES = 50
 """Number of variables that ``repr`` lists at most."""
+
+
+def _options_of(function: Callable[..., Any]) -> list[Parameter]:
+    """Return the options of a function that opens a source; the store itself gives the others."""
+    given = ("url", "reader", "storage", "allow")
+    return [x for x in signature(function).parameters.values() if x.name not in given]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -256,54 +264,11 @@ class Repository:
         first = f"<snapshot {snapshot.number} of '{self.url}', {format_time(snapshot.time)}>"
         return printable("\n".join([first, *named[:_MAX_SHOWN_VARIABLES], *more]))
 
-    @with_value_options
+    @with_options(VALUES, passed_on=VALUE_OPTIONS)
     def open_dataset(
         self, *, group: str | None = None, chunks: Any = None, **options: Unpack[ValueOptions]
     ) -> xr.Dataset:
         """Open the snapshot as a lazy dataset with values. No chunk is read until values are used.
-
-        Parameters
-        ----------
-        group
-            Path of the group to open. By default: the root group of the store.
-        chunks
-            Chunks of dask arrays, as in :func:`xarray.open_dataset`: ``{}`` for merges of stored chunks, see
-            ``task_bytes``. By default no dask arrays are made.
-        absent
-            Treatment of ABSENT chunks, which should exist but have no source (docs/explanation/chunk-states.md):
-            ``"fill"`` reads them as the fill value, and ``"raise"`` raises `StorageError`.
-        stale
-            Treatment of a source whose size, etag or (of a local file) content has changed since the scan:
-            ``"error"``, the default, raises `SourceChangedError`; ``"warn"`` only warns; ``"ignore"`` compares nothing.
-        task_bytes
-            Decoded bytes of a dask task with ``chunks={}``, in bytes or as text: stored chunks are merged up to about
-            this size. Larger chunks are not cut; 0 keeps the stored ones.
-        drop_variables
-            Name of a variable to leave out, or several names.
-        decode_cf
-            If false, nothing is decoded: values are the stored numbers.
-        mask_and_scale
-            If false, missing values, scale and offset are not applied. By default they are. A map from names of
-            variables decides for each one.
-        decode_times
-            If false, times stay numbers. By default they become dates. A :class:`xarray.coders.CFDatetimeCoder` decides
-            how, and a map from names of variables decides for each one.
-        decode_timedelta
-            If true, numbers in units such as ``"days"`` become time differences. By default, only variables that xarray
-            wrote as time differences do. It also takes a :class:`xarray.coders.CFTimedeltaCoder`, or a map by variable.
-        use_cftime
-            If true, dates are ``cftime.datetime`` objects. xarray prefers
-            ``decode_times=CFDatetimeCoder(use_cftime=True)``.
-        concat_characters
-            If false, characters along the last dimension are not joined to text. By default they are. A map from names
-            of variables decides for each one.
-        decode_coords
-            If false, variables that a ``coordinates`` attribute names do not become coordinates. By default they do.
-            With ``"all"``, variables that ``grid_mapping``, ``bounds`` and similar attributes name do, too.
-        create_default_indexes
-            If false, no index is made, so that no coordinate is read.
-        cache, inline_array, chunked_array_type, from_array_kwargs
-            Options of dask arrays and of xarray's cache, the same as in :func:`xarray.open_dataset`.
 
         Returns
         -------
@@ -327,24 +292,11 @@ class Repository:
         """
         return xr.open_dataset(self.url, group=group, chunks=chunks, **self._reached, **options)
 
-    @with_value_options
+    @with_options(VALUES, passed_on=VALUE_OPTIONS)
     def open_datatree(
         self, *, group: str | None = None, chunks: Any = None, **options: Unpack[ValueOptions]
     ) -> xr.DataTree:
         """Open the snapshot with all groups as a tree of lazy datasets. No chunk is read until values are used.
-
-        Parameters
-        ----------
-        group
-            Path of the group that becomes the root of the tree. By default: the root group of the store.
-        chunks, absent, stale, task_bytes
-            Options of reading, the same as in :meth:`open_dataset`.
-        drop_variables
-            Names of variables to leave out of all groups, or paths of variables, such as ``"group/name"``.
-        decode_cf, mask_and_scale, decode_times, decode_timedelta, use_cftime, concat_characters, decode_coords
-            Options of decoding, the same as in :meth:`open_dataset`.
-        create_default_indexes, cache, inline_array, chunked_array_type, from_array_kwargs
-            Options of indexes and arrays, the same as in :meth:`open_dataset`.
 
         Returns
         -------
@@ -368,43 +320,9 @@ class Repository:
         """
         return xr.open_datatree(self.url, group=group, chunks=chunks, **self._reached, **options)
 
-    def open_virtual_dataset(
-        self,
-        *,
-        group: str | None = None,
-        loadable_variables: str | Iterable[str] | None = None,
-        drop_variables: str | Iterable[str] = (),
-        decode_times: bool | None = None,
-        unpack: bool = False,
-        unsupported: Unsupported = "inline",
-        inline_limit: int | str = "1 MiB",
-        stale: Stale | None = None,
-    ) -> xr.Dataset:
+    @with_options(OPENING, passed_on=_options_of(open_virtual_dataset))
+    def open_virtual_dataset(self, **options: Unpack[VirtualOptions]) -> xr.Dataset:
         """Open the snapshot as a virtual dataset, to change what it refers to or to write it elsewhere.
-
-        Parameters
-        ----------
-        group
-            Path of the group to open. By default: the root group of the store.
-        loadable_variables
-            Names of variables to load and decode. By default dimension coordinates and small coordinates (up
-            to 16 KiB) are loaded.
-        drop_variables
-            Variables to leave out: a name drops the variable in every group, and a path (``"/science/winds"``) drops
-            one variable.
-        decode_times
-            If true, loaded and unpacked times become dates. This is the default.
-        unpack
-            If true, the chunks of virtual variables decode to the values of ``xr.open_dataset``: missing values, scale
-            and offset, and times are applied.
-        unsupported
-            Treatment of a variable that cannot be expressed as byte ranges, such as text of which a chunk holds only a
-            part. ``"inline"`` reads its values into the manifest, as INLINE chunks, if they fit in ``inline_limit``,
-            and raises otherwise. ``"raise"`` raises. ``"skip"`` leaves the variable out.
-        inline_limit
-            Largest size of the inlined values of one variable, in bytes or as text such as ``"1 MiB"``.
-        stale
-            Treatment of changed sources, as in :meth:`open_dataset`.
 
         Returns
         -------
@@ -421,41 +339,11 @@ class Repository:
         >>> repo.open_virtual_dataset().virtual.nrefs
         1
         """
-        return open_virtual_dataset(
-            self.url,
-            group=group,
-            loadable_variables=loadable_variables,
-            drop_variables=drop_variables,
-            decode_times=decode_times,
-            unpack=unpack,
-            unsupported=unsupported,
-            inline_limit=inline_limit,
-            stale=stale,
-            **self._virtual,
-        )
+        return open_virtual_dataset(self.url, **options, **self._virtual)
 
-    def open_virtual_datatree(
-        self,
-        *,
-        group: str | None = None,
-        drop_variables: str | Iterable[str] = (),
-        decode_times: bool | None = None,
-        unpack: bool = False,
-        unsupported: Unsupported = "inline",
-        inline_limit: int | str = "1 MiB",
-        stale: Stale | None = None,
-    ) -> xr.DataTree:
+    @with_options(OPENING, passed_on=_options_of(open_virtual_datatree))
+    def open_virtual_datatree(self, **options: Unpack[TreeOptions]) -> xr.DataTree:
         """Open the snapshot with all groups as a virtual tree, to change what it refers to or to write it elsewhere.
-
-        Parameters
-        ----------
-        group
-            Path of the group that becomes the root of the tree. By default: the root group of the store.
-        drop_variables
-            Variables to leave out: a name drops the variable in every group, and a path (``"/science/winds"``) drops
-            one variable.
-        decode_times, unpack, unsupported, inline_limit, stale
-            Options of opening, the same as in :meth:`open_virtual_dataset`.
 
         Returns
         -------
@@ -472,17 +360,7 @@ class Repository:
         >>> repo.open_virtual_datatree().virtual.nrefs
         1
         """
-        return open_virtual_datatree(
-            self.url,
-            group=group,
-            drop_variables=drop_variables,
-            decode_times=decode_times,
-            unpack=unpack,
-            unsupported=unsupported,
-            inline_limit=inline_limit,
-            stale=stale,
-            **self._virtual,
-        )
+        return open_virtual_datatree(self.url, **options, **self._virtual)
 
     @property
     def _reached(self) -> dict[str, Any]:
