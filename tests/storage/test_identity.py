@@ -1,13 +1,14 @@
 import pytest
 
-from virtualstack.storage.identities import azure
+from virtualstack.storage.identities import identity
 from virtualstack.storage.identities.identity import Identity, identities, normalise, split
 
 
 @pytest.fixture(autouse=True)
 def without_azure_identity(monkeypatch):
     """As where azure-identity is not installed."""
-    monkeypatch.setattr(azure, "has_azure_identity", lambda: False)
+    known = identity.is_installed
+    monkeypatch.setattr(identity, "is_installed", lambda *names: names[0] != "azure" and known(*names))
 
 
 def names(service, options=(), environ=()):

@@ -8,8 +8,6 @@ imported when such credentials are needed.
 from __future__ import annotations
 
 import configparser
-import importlib
-import importlib.util
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from datetime import timedelta
@@ -17,13 +15,13 @@ from pathlib import Path
 from typing import Any
 
 from virtualstack.errors import StorageError
+from virtualstack.storage.identities.packages import load
 
 __all__ = [
     "Profile",
     "ask_boto3",
     "assume_role",
     "endpoint",
-    "has_boto3",
     "machine_role",
     "profile",
     "profile_names",
@@ -61,11 +59,6 @@ class Profile:
     asked: str | None
     settings: Mapping[str, str]
     services: Mapping[str, str]
-
-
-def has_boto3() -> bool:
-    """Return whether boto3 is installed; it is not imported."""
-    return importlib.util.find_spec("boto3") is not None
 
 
 def profile(environ: Mapping[str, str], name: str | None = None, /) -> Profile | None:
@@ -144,8 +137,8 @@ def endpoint(options: Mapping[str, Any], environ: Mapping[str, str], /) -> str |
 
 def ask_boto3(name: str, /) -> Callable[[], Any]:
     """Return obstore's provider of boto3's credentials for a profile."""
-    session = _import("boto3").Session(profile_name=name)
-    found, exceptions = _provider("Boto3CredentialProvider", session, ttl=_TTL), _import("botocore.exceptions")
+    session = load("boto3", "boto3").Session(profile_name=name)
+    found, exceptions = _provider("Boto3CredentialProvider", session, ttl=_TTL), load("botocore.exceptions", "boto3")
 
     def ask() -> Any:
         try:
@@ -159,7 +152,7 @@ def ask_boto3(name: str, /) -> Callable[[], Any]:
 def assume_role(options: Mapping[str, Any], /) -> Callable[[], Any]:
     """Return obstore's provider of the role in ``role_arn``, which boto3's own credentials assume."""
     more = {_ROLE_OPTIONS[key]: options[key] for key in _ROLE_OPTIONS.keys() & options.keys()}
-    session = _import("boto3").Session(profile_name=options.get("profile"))
+    session = load("boto3", "boto3").Session(profile_name=options.get("profile"))
     return _provider("StsCredentialProvider", session, **{"RoleSessionName": "virtualstack", **more})
 
 
@@ -176,11 +169,11 @@ def web_identity(environ: Mapping[str, str], /) -> Callable[[], Any]:
 
 def _of_one_kind(kind: str, settings: Mapping[str, str], absent: str) -> Callable[[], Any]:
     """Return obstore's provider of the credentials of one of botocore's providers."""
-    session = _import("botocore.session").Session()
+    session = load("botocore.session", "boto3").Session()
     for name, value in settings.items():
         session.set_config_variable(name, value)
     chain = session.get_component("credential_provider")
-    only = _import("botocore.credentials").CredentialResolver([chain.get_provider(kind)])
+    only = load("botocore.credentials", "boto3").CredentialResolver([chain.get_provider(kind)])
     session.register_component("credential_provider", only)
     if session.get_credentials() is None:
         raise StorageError(absent)
@@ -188,12 +181,5 @@ def _of_one_kind(kind: str, settings: Mapping[str, str], absent: str) -> Callabl
 
 
 def _provider(name: str, *arguments: Any, **options: Any) -> Callable[[], Any]:
-    provider: Callable[[], Any] = getattr(_import("obstore.auth.boto3"), name)(*arguments, **options)
+    provider: Callable[[], Any] = getattr(load("obstore.auth.boto3", "boto3"), name)(*arguments, **options)
     return provider
-
-
-def _import(name: str) -> Any:
-    try:
-        return importlib.import_module(name)
-    except ImportError as error:
-        raise StorageError("boto3 is needed for these credentials: pip install boto3") from error

@@ -2,20 +2,18 @@
 
 from __future__ import annotations
 
-import importlib
-import importlib.util
 from collections.abc import Callable, Mapping
 from typing import Any
 from urllib.parse import urlsplit
 
 from virtualstack.errors import StorageError
+from virtualstack.storage.identities.packages import load
 
 __all__ = [
     "OPTIONS",
     "blob_account",
     "default_credentials",
     "from_connection_string",
-    "has_azure_identity",
     "planetary_computer",
 ]
 
@@ -67,18 +65,9 @@ def from_connection_string(text: str, /) -> dict[str, str]:
     return found
 
 
-def has_azure_identity() -> bool:
-    """Return whether azure-identity is installed; it is not imported."""
-    return _is_installed("azure") and _is_installed("azure.identity")
-
-
-def _is_installed(name: str) -> bool:
-    return importlib.util.find_spec(name) is not None
-
-
 def default_credentials() -> Callable[[], Any]:
     """Return obstore's provider of ``DefaultAzureCredential``."""
-    provider: Callable[[], Any] = _import("obstore.auth.azure", "azure-identity").AzureCredentialProvider()
+    provider: Callable[[], Any] = load("obstore.auth.azure", "azure-identity").AzureCredentialProvider()
     return provider
 
 
@@ -90,16 +79,9 @@ def planetary_computer(root: str, options: Mapping[str, Any], /) -> Callable[[],
     account = options.get("account_name") or blob_account(root) or (suffix and host.removesuffix(suffix))
     if not account:
         raise StorageError(f'\'{root}\' does not name its account. Give it: {{"account_name": "..."}}')
-    module = _import("obstore.auth.planetary_computer", "requests")
+    load("requests", "requests")
+    module = load("obstore.auth.planetary_computer", "requests")
     provider: Callable[[], Any] = module.PlanetaryComputerCredentialProvider(
         account_name=account, container_name=container
     )
     return provider
-
-
-def _import(name: str, package: str) -> Any:
-    try:
-        importlib.import_module("requests" if package == "requests" else "azure.identity")
-        return importlib.import_module(name)
-    except ImportError as error:
-        raise StorageError(f"{package} is needed for these credentials: pip install {package}") from error

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import importlib
-import importlib.util
 import json
 import socket
 from collections.abc import Callable, Mapping
@@ -11,9 +9,11 @@ from pathlib import Path
 from typing import Any
 
 from virtualstack.errors import StorageError
+from virtualstack.storage.identities.packages import load
 
-__all__ = ["credentials_file", "default_file", "foreign_kind", "has_google_auth", "machine_account", "token_options"]
+__all__ = ["credentials_file", "default_file", "foreign_kind", "machine_account", "token_options"]
 
+_PACKAGES = "google-auth requests"
 _METADATA_HOST = "metadata.google.internal"
 _OF_OBSTORE = "service_account", "authorized_user"  # kinds of files that obstore reads itself
 _SCOPES = ("https://www.googleapis.com/auth/devstorage.full_control",)
@@ -51,14 +51,9 @@ def token_options(token: object, /) -> dict[str, Any]:
     return {"application_credentials": text} if is_path else {"bearer_token": text}
 
 
-def has_google_auth() -> bool:
-    """Return whether google-auth is installed; it is not imported."""
-    return all(importlib.util.find_spec(name) is not None for name in ("google", "google.auth"))
-
-
 def default_file() -> Callable[[], Any]:
     """Return obstore's provider of application default credentials, in a file of any kind that google-auth knows."""
-    credentials, _ = _import("google.auth").default(scopes=_SCOPES)
+    credentials, _ = load("google.auth", _PACKAGES).default(scopes=_SCOPES)
     return _provider(credentials)
 
 
@@ -69,16 +64,9 @@ def machine_account(environ: Mapping[str, str], /) -> Callable[[], Any]:
         socket.create_connection((host, int(port or 80)), timeout=1).close()  # google-auth would try for 9 s
     except OSError as error:
         raise StorageError("there is no metadata service of Google Cloud") from error
-    return _provider(_import("google.auth.compute_engine").Credentials())
+    return _provider(load("google.auth.compute_engine", _PACKAGES).Credentials())
 
 
 def _provider(credentials: Any) -> Callable[[], Any]:
-    provider: Callable[[], Any] = _import("obstore.auth.google").GoogleCredentialProvider(credentials)
+    provider: Callable[[], Any] = load("obstore.auth.google", _PACKAGES).GoogleCredentialProvider(credentials)
     return provider
-
-
-def _import(name: str) -> Any:
-    try:
-        return importlib.import_module(name)
-    except ImportError as error:
-        raise StorageError("google-auth and requests are needed: pip install google-auth requests") from error

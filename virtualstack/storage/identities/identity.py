@@ -10,6 +10,7 @@ from typing import Any
 
 from virtualstack.errors import Remedy, StorageError
 from virtualstack.storage.identities import aws, azure, earthdata, google_cloud
+from virtualstack.storage.identities.packages import is_installed
 from virtualstack.storage.named import options_at
 
 __all__ = [
@@ -115,7 +116,7 @@ def identities(
     if service == "gs" and "GOOGLE_APPLICATION_CREDENTIALS" in variables:
         found.append(_of_file("GOOGLE_APPLICATION_CREDENTIALS", environ["GOOGLE_APPLICATION_CREDENTIALS"], options))
     elif variables:
-        is_token = variables[0] == "AWS_WEB_IDENTITY_TOKEN_FILE" and aws.has_boto3()
+        is_token = variables[0] == "AWS_WEB_IDENTITY_TOKEN_FILE" and is_installed("boto3")
         provider = (lambda: aws.web_identity(environ)) if is_token else None
         found.append(Identity(f"the environment's credentials ({variables[0]})", options, provider))
     if service == "s3" and (profile := aws.profile(environ)) is not None and (profile.keys or profile.asked):
@@ -131,12 +132,12 @@ def identities(
 
 def _last(service: str, options: Mapping[str, Any], environ: Mapping[str, str]) -> tuple[Identity, ...]:
     """Return the identity for which a service of this machine is asked, if a library that asks it is installed."""
-    if service == "s3" and not _is_true(environ.get("AWS_EC2_METADATA_DISABLED")) and aws.has_boto3():
+    if service == "s3" and not _is_true(environ.get("AWS_EC2_METADATA_DISABLED")) and is_installed("boto3"):
         return (Identity("the role of this machine", options, aws.machine_role),)
-    if service == "gs" and not _is_true(environ.get("NO_GCE_CHECK")) and google_cloud.has_google_auth():
+    if service == "gs" and not _is_true(environ.get("NO_GCE_CHECK")) and is_installed("google", "google.auth"):
         name = "the service account of this machine"
         return (Identity(name, options, lambda: google_cloud.machine_account(environ)),)
-    if service == "az" and azure.has_azure_identity():
+    if service == "az" and is_installed("azure", "azure.identity"):
         return (Identity("DefaultAzureCredential of azure-identity", options, azure.default_credentials),)
     return ()
 
