@@ -28,6 +28,7 @@ __all__ = [
     "absolute_url",
     "are_plain",
     "flaw",
+    "is_http",
     "is_remote",
     "join_url",
     "local_path",
@@ -245,7 +246,7 @@ def split_query(url: str, /) -> tuple[str, str]:
     >>> split_query("https://host/a.tif?x=1")
     ('https://host/a.tif', '?x=1')
     """
-    path, mark, query = url.partition("?") if url.startswith(("http://", "https://")) else (url, "", "")
+    path, mark, query = url.partition("?") if is_http(url) else (url, "", "")
     return path, mark + query
 
 
@@ -304,6 +305,11 @@ def is_remote(url: str, /) -> bool:
     (True, False)
     """
     return not (url.startswith(_WITHOUT_SERVER) or outermost(url).startswith(_WITHOUT_SERVER))
+
+
+def is_http(url: str, /) -> bool:
+    """Return whether an absolute URL is at a web server."""
+    return url.startswith(("http://", "https://"))
 
 
 def outermost(url: str, /) -> str:

@@ -7,7 +7,7 @@ from dataclasses import dataclass, replace
 from typing import ClassVar, Literal, Protocol, runtime_checkable
 
 from virtualstack.errors import ReaderError, check_word
-from virtualstack.location import is_remote, outermost
+from virtualstack.location import is_http, is_remote, outermost
 from virtualstack.manifests import ChunkManifest, ManifestGroup
 from virtualstack.manifests.manifest import Manifest
 from virtualstack.sizes import byte_count
@@ -289,7 +289,7 @@ def is_alone(group: ManifestGroup, url: str, /) -> bool:
     It needs no permission, and is read as what a user opens by name. References on a web server may name their own
     document, which the server may then redirect; such a location has no size.
     """
-    is_web = url.startswith(("http://", "https://"))
+    is_web = is_http(url)
     if is_remote(url) and not is_web:
         return False
     for manifest in _manifests(group):

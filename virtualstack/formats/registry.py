@@ -24,7 +24,7 @@ from virtualstack.errors import (
     UnsupportedFeatureError,
 )
 from virtualstack.formats.base import Reader
-from virtualstack.location import absolute_url, is_remote, local_path
+from virtualstack.location import absolute_url, is_http, is_remote, local_path
 from virtualstack.printable import did_you_mean, printable
 from virtualstack.storage import Source, Storage
 from virtualstack.storage.source import DirectoryError
@@ -394,7 +394,7 @@ def _possible_stores(url: str) -> Sequence[Format]:
     On a web server these are those with its suffix, or if it has none, those that a request for two names finds.
     """
     rows, name = list_readers(), url.partition("?")[0].lower()
-    if not url.startswith(("http://", "https://")):
+    if not is_http(url):
         return rows
     common = (replace(row, children=tuple(x for x in row.children if x[0] in _COMMON_MARKS)) for row in rows)
     return [row for row in rows if name.endswith(row.suffixes)] or list(common)

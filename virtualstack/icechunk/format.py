@@ -19,7 +19,7 @@ import pyarrow as pa
 from numpy.typing import NDArray
 
 from virtualstack.errors import MalformedFileError, MissingDependencyError
-from virtualstack.location import Location
+from virtualstack.location import Location, is_http
 from virtualstack.manifests import ENTRY, FIRST, INLINE, ChunkManifest
 from virtualstack.manifests.cells import check_count
 from virtualstack.zarr.metadata.array import ArrayMetadata
@@ -231,8 +231,6 @@ _KIND_NATIVE, _KIND_VIRTUAL, _KIND_INLINE = 1, 2, 3
 _KEPT = "/!$&'()*+,;=:@~[]|^-._"
 """Characters that are not percent-encoded in the path of a URL, nor in the prefixes of Icechunk's containers."""
 
-_WEB = "http://", "https://"
-
 
 def import_icechunk(what: str, /, *, url: str | None = None) -> Any:
     """Return the module ``icechunk``."""
@@ -253,7 +251,7 @@ def url_to_icechunk(url: str, /) -> str:
     >>> url_to_icechunk("file:///data/a b#1.nc")
     'file:///data/a%20b%231.nc'
     """
-    if url.startswith(_WEB):
+    if is_http(url):
         return url
     root = re.match(r"[^:]+://[^/]*", url)
     start = root.end() if root else 0
@@ -266,7 +264,7 @@ def url_from_icechunk(url: str, /) -> str:
     >>> url_from_icechunk("s3://bucket/a%20b.nc")
     's3://bucket/a b.nc'
     """
-    if url.startswith(_WEB):
+    if is_http(url):
         return url
     try:
         return unquote(url, errors="strict")

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any, cast
 
 from virtualstack.errors import SourceNotFoundError, UnsupportedFeatureError
-from virtualstack.location import local_path, split_url
+from virtualstack.location import is_http, local_path, split_url
 from virtualstack.storage import Storage
 from virtualstack.storage.identities.identity import normalise
 
@@ -21,7 +21,7 @@ def repository_storage(icechunk: Any, url: str, storage: Storage, /, *, create: 
                 f"'{url}' is neither a directory nor an Icechunk repository; check the URL", url=url
             )
         return icechunk.local_filesystem_storage(str(path))
-    backend, is_web = storage.given_for(url), url.startswith(("http://", "https://"))
+    backend, is_web = storage.given_for(url), is_http(url)
     if is_web and not create and storage.is_named(url) and isinstance(backend or {}, dict):
         headers = normalise("http", cast(dict[str, Any], backend or {})).get("default_headers")
         return icechunk.http_storage(url, headers=None if headers is None else dict(headers))

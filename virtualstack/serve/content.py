@@ -10,7 +10,7 @@ from collections.abc import Callable, Hashable, Iterator, Mapping
 from functools import cached_property, lru_cache
 from typing import Any
 
-from virtualstack.location import Location
+from virtualstack.location import Location, is_http
 from virtualstack.manifests import ENTRY, ManifestArray, ManifestGroup, ManifestNode
 from virtualstack.reading import OnAbsent
 from virtualstack.serve.http import Document, RawHeaders, make_hash
@@ -57,7 +57,7 @@ def public_url(chunk: Chunk, /) -> str | None:
         return None
     at = chunk.stored.location
     is_whole = chunk.stored.offset == 0 and chunk.stored.length == at.size
-    is_public = at.url.startswith(("http://", "https://")) and "?" not in at.url and "@" not in at.url
+    is_public = is_http(at.url) and "?" not in at.url and "@" not in at.url
     return at.url if is_whole and is_public else None
 
 

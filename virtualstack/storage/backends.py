@@ -7,7 +7,7 @@ import sys
 from collections.abc import Iterator, Mapping
 from typing import Any, cast
 
-from virtualstack.location import split_url
+from virtualstack.location import is_http, split_url
 from virtualstack.storage.memory import HeldBytes
 from virtualstack.storage.named import UnnamedBucket
 from virtualstack.storage.web.public_web import PublicWeb
@@ -103,7 +103,7 @@ def is_chosen(prefix: str, backend: object | None, url: str, /) -> bool:
     """Return whether the user chose how a place is read, and not only how long to wait for a web server."""
     if not isinstance(backend, Mapping):
         return backend is not None
-    return bool(prefix and (_login(backend) or not url.startswith(("http://", "https://"))))
+    return bool(prefix and (_login(backend) or not is_http(url)))
 
 
 def _login(options: Mapping[str, object]) -> dict[str, object]:

@@ -10,7 +10,7 @@ from pathlib import Path
 from urllib.parse import unquote
 
 from virtualstack.errors import SourceNotFoundError, StorageError
-from virtualstack.location import ARCHIVES, Location, absolute_url, local_path
+from virtualstack.location import ARCHIVES, Location, absolute_url, is_http, local_path
 from virtualstack.storage.folders import MAGIC, Entry, LocalTree, find, is_there
 from virtualstack.storage.registry import Storage, StorageLike
 from virtualstack.storage.threads import concurrently
@@ -18,7 +18,6 @@ from virtualstack.storage.threads import concurrently
 __all__ = ["find_each", "find_url", "find_urls", "found_url", "is_pattern", "natural_key"]
 
 _CACHES = frozenset({"simplecache", "filecache", "blockcache", "cached"})
-_WEB = ("http://", "https://")
 _MARKS = (".zgroup", ".zarray", ".zmetadata", "zarr.json")
 """Names of files that mark a folder as a store, of zarr or of references as parquet."""
 
@@ -138,7 +137,7 @@ def is_pattern(path: str | os.PathLike[str], /) -> bool:
     (True, False)
     """
     text = os.fspath(path)
-    if text.lower().startswith(_WEB):
+    if is_http(text.lower()):
         return "*" in text.partition("?")[0]
     if MAGIC.search(text) is None:
         return False

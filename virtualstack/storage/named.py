@@ -13,7 +13,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from virtualstack.errors import Code, Remedy
-from virtualstack.location import split_url
+from virtualstack.location import is_http, split_url
 
 __all__ = [
     "EVERYWHERE",
@@ -34,8 +34,6 @@ type Named = tuple[str, ...] | None
 EVERYWHERE = ""
 """Prefix of all URLs, which local references have: they are read with the credentials of the environment."""
 
-_WEB = "http://", "https://"
-
 
 @dataclass(frozen=True, slots=True)
 class UnnamedBucket:
@@ -51,7 +49,7 @@ def place(url: str, /) -> str:
     ('https://data.org/', 's3://bucket/')
     """
     root = split_url(url)[0]
-    return root.lower() if root.startswith(_WEB) else root
+    return root.lower() if is_http(root) else root
 
 
 def is_named(url: str, named: Named, /) -> bool:

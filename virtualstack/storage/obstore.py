@@ -30,7 +30,7 @@ import obstore
 from obstore.store import AzureStore, GCSStore, HTTPStore, S3Store
 
 from virtualstack.errors import AccessDeniedError, Remedy, StorageError
-from virtualstack.location import Location, split_url
+from virtualstack.location import Location, is_http, split_url
 from virtualstack.storage.backends import WAITING, key_in
 from virtualstack.storage.identities import aws, azure
 from virtualstack.storage.identities.earthdata import is_archive
@@ -323,7 +323,7 @@ def with_own_headers(url: str, backend: object | None, /) -> object | None:
 
     Options that only obstore has, such as certificates, keep it.
     """
-    if not isinstance(backend, Mapping) or not url.startswith(("http://", "https://")):
+    if not isinstance(backend, Mapping) or not is_http(url):
         return backend
     options = normalise("http", backend)
     headers = options.get("default_headers") or {}

@@ -18,6 +18,7 @@ from virtualstack.location import (
     Reads,
     Stale,
     absolute_url,
+    is_http,
     is_remote,
     outermost,
     split_url,
@@ -370,7 +371,7 @@ class Storage:
             return prefix, backend
         root, is_here = split_url(url)[0], is_named(url, self.named)
         options = cast(Mapping[str, object], backend or {})
-        if not url.startswith(_WEB):
+        if not is_http(url):
             return prefix, backend if is_here else UnnamedBucket(options)
         told = tuple(x for x in self.named if x != EVERYWHERE)
         if not is_named(url, told):

@@ -7,7 +7,7 @@ from collections.abc import Callable, Mapping
 from typing import cast
 
 from virtualstack.errors import Remedy, StorageError, advised
-from virtualstack.location import split_url
+from virtualstack.location import is_http, split_url
 from virtualstack.storage.named import options_at
 from virtualstack.warning import warn
 
@@ -31,7 +31,7 @@ def split_signature(url: str, /) -> tuple[str, str]:
     >>> split_signature("https://host/a.nc?versionId=1&X-Amz-Signature=0f&X-Amz-Expires=60")
     ('https://host/a.nc?versionId=1', 'X-Amz-Signature=0f&X-Amz-Expires=60')
     """
-    if not url.startswith(("http://", "https://")) or _SIGNED.search(url) is None:
+    if not is_http(url) or _SIGNED.search(url) is None:
         return url, ""
     plain, _, query = url.partition("?")
     parts = query.split("&")

@@ -15,7 +15,7 @@ import pyarrow.compute as pc
 from numpy.typing import NDArray
 
 from virtualstack.errors import AccessDeniedError, MalformedFileError, ReaderError, SourceNotFoundError, StorageError
-from virtualstack.location import Location
+from virtualstack.location import Location, is_http
 from virtualstack.manifests import ENTRY, FIRST, ChunkManifest
 from virtualstack.manifests.cells import check_count
 from virtualstack.storage import Storage
@@ -170,7 +170,6 @@ def _expression(metadata: ArrayMetadata) -> str:
 
 
 _MAX_DOCUMENT_BYTES = 1 << 30
-_WEB = "http://", "https://"
 _KEPT = "/!$&'()*+,;=:@~"  # of a key, in the URL of a web server
 
 
@@ -248,4 +247,4 @@ class Folder:
         return found
 
     def _url(self, key: str) -> str:
-        return f"{self.url}/{quote(key, safe=_KEPT) if self.url.startswith(_WEB) else key}"
+        return f"{self.url}/{quote(key, safe=_KEPT) if is_http(self.url) else key}"

@@ -11,7 +11,7 @@ from typing import Any, NamedTuple
 from urllib.parse import unquote
 
 from virtualstack.errors import ForbiddenLocationError, MalformedFileError, Remedy, WriterError
-from virtualstack.location import Fingerprint, Location, split_url
+from virtualstack.location import Fingerprint, Location, is_http, split_url
 
 __all__ = [
     "MAX_LISTED_SOURCES",
@@ -43,7 +43,6 @@ _MAX_WORK_CHARACTERS = 1 << 29
 
 STORE, PARENT = "./", "../"
 _RELATIVE = STORE, PARENT
-_WEB = "http://", "https://"
 _SCHEME = re.compile(r"[A-Za-z][A-Za-z0-9+.\-]*://")
 _PARTS = re.compile(r"[/\\?#]")
 _CONTROL = re.compile(r"[\x00-\x1f\x7f]")
@@ -152,7 +151,7 @@ class Prefixes:
             return Location(url, size, etag, time, latest, fingerprint=known)
         is_other = self.root(was).partition("://")[0] != url.partition("://")[0]
         if was.startswith(_RELATIVE):  # a store is never written at a web server, so it was moved there
-            is_other = is_other or url.startswith(_WEB)
+            is_other = is_other or is_http(url)
         relative_to = self.store if is_relative else None
         etag, known = (None, None) if is_other else (etag, known)
         return Location(url, size, etag, relative_to=relative_to, fingerprint=known)
@@ -206,7 +205,7 @@ class Prefixes:
         for begin, folder in ((PARENT, self.parent), (STORE, self.store)):
             if text.startswith(begin):
                 path = text[len(begin) :]
-                return folder + (_encoded(path) if folder.startswith(_WEB) else path)
+                return folder + (_encoded(path) if is_http(folder) else path)
         return text
 
     @property
@@ -318,7 +317,7 @@ def _moved(begin: str, old: str, new: str) -> tuple[str, ...]:
     """Return the beginnings of locations after a relocation, which may apply only to some of these locations."""
     if begin.startswith(old):
         rest = begin[len(old) :]
-        if old.startswith(_WEB) and not new.startswith(_WEB):
+        if is_http(old) and not is_http(new):
             rest = _ESCAPES.sub("", rest)  # with the characters that follow, an escape may decode differently
         return (new + _spelt(rest, old, new),)
     return (begin, new) if old.startswith(begin) else (begin,)
@@ -326,7 +325,7 @@ def _moved(begin: str, old: str, new: str) -> tuple[str, ...]:
 
 def _spelt(rest: str, old: str, new: str) -> str:
     """Return the rest of a location in its written form at the new location; only URLs of web servers have escapes."""
-    was_web, is_web = old.startswith(_WEB), new.startswith(_WEB)
+    was_web, is_web = is_http(old), is_http(new)
     if was_web == is_web:
         return rest
     return _encoded(rest) if is_web else unquote(rest)
