@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
-from typing import Any, Self
+from dataclasses import replace
 
 import numpy as np
 from zarr.abc.codec import ArrayArrayCodec
@@ -12,31 +11,19 @@ from zarr.core.buffer import NDBuffer
 from zarr.core.dtype import parse_dtype
 
 from virtualstack.codecs.cf import CF, parse_packing
-from virtualstack.codecs.codec import Codec
+from virtualstack.codecs.zarr_plugins import ZarrCodec
 
 __all__ = ["CFCodec"]
 
 
-@dataclass(frozen=True)
-class CFCodec(ArrayArrayCodec):
+class CFCodec(ZarrCodec, ArrayArrayCodec):
     """Decodes packed numbers by CF attributes; it does not encode."""
 
     is_fixed_size = True
 
-    configuration: str
-
-    @classmethod
-    def from_dict(cls, data: dict[str, Any]) -> Self:
-        """Read the element of ``codecs`` in zarr v3 metadata."""
-        return cls(Codec.from_json(data).configuration)
-
-    def to_dict(self) -> dict[str, Any]:
-        """Return the element of ``codecs`` in zarr v3 metadata."""
-        return Codec(CF, self.configuration).to_json()
-
     def resolve_metadata(self, chunk_spec: ArraySpec) -> ArraySpec:
         """Return the specification of the array before decoding."""
-        packing = parse_packing(Codec(CF, self.configuration))
+        packing = parse_packing(self.codec)
         dtype = chunk_spec.dtype.to_native_dtype()
         if dtype.newbyteorder("=") != packing.dtype:
             raise ValueError(f"codec '{CF}' gives values of '{packing.dtype}'; the array has '{dtype}'")
@@ -44,16 +31,13 @@ class CFCodec(ArrayArrayCodec):
         return replace(chunk_spec, dtype=stored, fill_value=stored.default_scalar())
 
     def _decode_sync(self, chunk_array: NDBuffer, chunk_spec: ArraySpec) -> NDBuffer:
-        values = parse_packing(Codec(CF, self.configuration))(chunk_array.as_numpy_array())
+        values = parse_packing(self.codec)(chunk_array.as_numpy_array())
         return chunk_spec.prototype.nd_buffer.from_numpy_array(np.asarray(values))
-
-    async def _decode_single(self, chunk_array: NDBuffer, chunk_spec: ArraySpec) -> NDBuffer:
-        return self._decode_sync(chunk_array, chunk_spec)
 
     async def _encode_single(self, chunk_array: NDBuffer, chunk_spec: ArraySpec) -> NDBuffer | None:
         raise NotImplementedError(f"codec '{CF}' only decodes: packing again would lose what the source has rounded")
 
     def compute_encoded_size(self, input_byte_length: int, chunk_spec: ArraySpec) -> int:
         """Return the number of stored bytes for a number of decoded bytes."""
-        packing = parse_packing(Codec(CF, self.configuration))
+        packing = parse_packing(self.codec)
         return input_byte_length // packing.dtype.itemsize * packing.stored.itemsize

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 import importlib
-import importlib.metadata
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from importlib.util import find_spec
@@ -77,19 +76,12 @@ def _check_dtypes(codec: Codec, spec: Spec) -> None:
 
 def _unknown(codec: Codec) -> MissingDependencyError | UnsupportedFeatureError:
     extra = next((extra for start, extra in _EXTRAS.items() if codec.name.startswith(start)), None)
-    package = {"hdf5": "imagecodecs", "kerchunk": "kerchunk"}.get(extra or "", "")
+    package = {"hdf5": "imagecodecs", "kerchunk": "kerchunk"}.get(extra or "", "the package that registers it")
     if extra is not None and find_spec(package) is None:
         return MissingDependencyError(f"codec '{codec.name}'", extra=extra)
-    if extra is not None:
-        release = importlib.metadata.version(package)
-        return UnsupportedFeatureError(
-            f"codec '{codec.name}' is not in {package} {release}, which is installed. Another release of it may have "
-            f"the codec: pip install --upgrade {package}",
-            feature=codec.name,
-        )
     return UnsupportedFeatureError(
-        f"codec '{codec.name}' is known to neither zarr nor numcodecs; install the package that registers it, with "
-        "pip install and the name of that package",
+        f"codec '{codec.name}' is known to neither zarr nor numcodecs as they are installed: install or upgrade "
+        f"{package}",
         feature=codec.name,
     )
 

@@ -15,14 +15,16 @@ from virtualstack.codecs.bounded import bounded_decoder, encoded_size
 from virtualstack.codecs.codec import Codec, CodecError, raw_bytes
 from virtualstack.codecs.plugins import ArrayPlugin, find_plugin
 
-__all__ = ["ZarrArray", "ZarrFilter"]
+__all__ = ["ZarrArray", "ZarrCodec", "ZarrFilter"]
 
 _MAX_STORED_RATIO = 4
 """A stored element, such as a long double, may be at most this many times longer than the numpy element."""
 
 
 @dataclass(frozen=True)
-class _ZarrCodec:
+class ZarrCodec:
+    """Metadata of a codec, and decoding in a thread."""
+
     is_fixed_size = False
 
     codec: Codec
@@ -47,7 +49,7 @@ class _ZarrCodec:
         return await asyncio.to_thread(self._decode_sync, chunk, spec)
 
 
-class ZarrArray(_ZarrCodec, ArrayBytesCodec):
+class ZarrArray(ZarrCodec, ArrayBytesCodec):
     """A codec that decodes a chunk to an array."""
 
     def _decode_sync(self, chunk: Buffer, spec: ArraySpec) -> NDBuffer:
@@ -58,7 +60,7 @@ class ZarrArray(_ZarrCodec, ArrayBytesCodec):
         return spec.prototype.nd_buffer.from_numpy_array(decode(chunk.to_bytes()))
 
 
-class ZarrFilter(_ZarrCodec, BytesBytesCodec):
+class ZarrFilter(ZarrCodec, BytesBytesCodec):
     """A codec that decodes bytes to bytes, such as a filter of HDF5."""
 
     def _decode_sync(self, chunk: Buffer, spec: ArraySpec) -> Buffer:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 from datetime import datetime, timedelta
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -60,8 +61,7 @@ def hourly(folder: str | os.PathLike[str], /) -> list[str]:
         name = f"tb_{when:%Y-%m-%dT%H}{'_v2' if version == 2 else ''}.nc"
         variables = {
             "time": _time(np.array([float(hour)]), "hours since 2024-06-01 00:00:00"),
-            "y": _coordinate("y", y, "latitude", "degrees_north", "Y"),
-            "x": _coordinate("x", x, "longitude", "degrees_east", "X"),
+            **_places(y=y, x=x),
             "tb": Variable(
                 dims=("time", "y", "x"),
                 values=np.round((tb[None] - 200) / 0.1).astype("i2"),
@@ -76,8 +76,7 @@ def hourly(folder: str | os.PathLike[str], /) -> list[str]:
                 storage={"chunks": (1, 120, 200), "compression": 4, "shuffle": hour < 24},
             ),
         }
-        attributes = {"Conventions": "CF-1.8", "title": "Infrared images of a satellite", "version": np.int32(version)}
-        paths.append(write_netcdf(where / name, variables, attributes, unlimited="time"))
+        paths.append(_write(where / name, "Infrared images of a satellite", variables, version=np.int32(version)))
     return sorted(paths)
 
 
@@ -175,15 +174,13 @@ def model(folder: str | os.PathLike[str], /) -> list[str]:
         variables = {
             "time": _time(hours, "hours since 2024-06-01 00:00:00"),
             "level": _coordinate("level", level, "air_pressure", "hPa", "Z", positive="down"),
-            "lat": _coordinate("lat", lat, "latitude", "degrees_north", "Y"),
-            "lon": _coordinate("lon", lon, "longitude", "degrees_east", "X"),
+            **_places(lat=lat, lon=lon),
             "ta": _field(air_temperature(north, east, at, pressure=pressure), "air_temperature", "K", dims=dims),
             "ua": _field(zonal_wind(north, east, at, pressure=pressure), "eastward_wind", "m s-1", dims=dims),
             "tas": _field(air_temperature(north, east, days[:, None, None]), "air_temperature", "K"),
         }
-        attributes = {"Conventions": "CF-1.8", "title": "A run of a global model", "institution": "virtualstack"}
-        date = datetime(2024, 6, 1 + day)
-        paths.append(write_netcdf(where / f"day_{date:%Y-%m-%d}.nc", variables, attributes, unlimited="time"))
+        path = where / f"day_{datetime(2024, 6, 1 + day):%Y-%m-%d}.nc"
+        paths.append(_write(path, "A run of a global model", variables, institution="virtualstack"))
     return paths
 
 
@@ -221,13 +218,11 @@ def steps(folder: str | os.PathLike[str], /) -> list[str]:
             "step": Variable(
                 dims=("step",), values=np.array([step]), attributes={"long_name": "hours since the run began"}
             ),
-            "lat": _coordinate("lat", lat, "latitude", "degrees_north", "Y"),
-            "lon": _coordinate("lon", lon, "longitude", "degrees_east", "X"),
+            **_places(lat=lat, lon=lon),
             "tas": _field(tas[None, None], "air_temperature", "K", dims=("time", "step", "lat", "lon")),
         }
-        attributes = {"Conventions": "CF-1.8", "title": "A step of a forecast"}
         name = f"run_{datetime(2024, 6, 1 + day):%Y-%m-%d}_step_{step:02d}.nc"
-        paths.append(write_netcdf(where / name, variables, attributes, unlimited="time"))
+        paths.append(_write(where / name, "A step of a forecast", variables))
     return paths
 
 
@@ -273,8 +268,7 @@ def stations(folder: str | os.PathLike[str], /) -> list[str]:
             attributes={"long_name": "name of the station"},
         ),
     }
-    attributes = {"Conventions": "CF-1.8", "title": "Rain at stations"}
-    return [write_netcdf(make_folder(folder) / "stations.nc", variables, attributes, unlimited="time")]
+    return [_write(make_folder(folder) / "stations.nc", "Rain at stations", variables)]
 
 
 def flawed(folder: str | os.PathLike[str], /) -> list[str]:
@@ -309,8 +303,7 @@ def flawed(folder: str | os.PathLike[str], /) -> list[str]:
         rain[texture(x / 2, y / 2, seed=11) > 0.5] = -9999
         variables = {
             "time": _time(np.array([24 * day]), "days since 2024-06-01"),
-            "lat": _coordinate("lat", lat, "latitude", "degrees_north", "Y"),
-            "lon": _coordinate("lon", lon, "longitude", "degrees_east", "X"),
+            **_places(lat=lat, lon=lon),
             "rain": Variable(
                 dims=("time", "lat", "lon"),
                 values=rain[None].astype("i2"),
@@ -318,9 +311,8 @@ def flawed(folder: str | os.PathLike[str], /) -> list[str]:
                 storage={"chunks": (1, *rain.shape), **_DEFLATE},
             ),
         }
-        attributes = {"Conventions": "CF-1.8", "title": "Rain with wrong attributes"}
         name = f"rain_{datetime(2024, 6, 1 + day):%Y-%m-%d}.nc"
-        paths.append(write_netcdf(where / name, variables, attributes, unlimited="time"))
+        paths.append(_write(where / name, "Rain with wrong attributes", variables))
     return paths
 
 
@@ -340,6 +332,17 @@ def _field(
 def _time(values: NDArray[Any], units: str) -> Variable:
     attributes = {"standard_name": "time", "axis": "T", "units": units, "calendar": "standard"}
     return Variable(dims=("time",), values=values, attributes=attributes)
+
+
+def _places(**values: NDArray[Any]) -> dict[str, Variable]:
+    """Return latitude and longitude, by the names of their dimensions."""
+    kinds = ("latitude", "degrees_north", "Y"), ("longitude", "degrees_east", "X")
+    return {name: _coordinate(name, values[name], *kind) for name, kind in zip(values, kinds, strict=True)}
+
+
+def _write(path: Path, title: str, variables: dict[str, Variable], **more: Any) -> str:
+    attributes = {"Conventions": "CF-1.8", "title": title, **more}
+    return write_netcdf(path, variables, attributes, unlimited="time")
 
 
 def _coordinate(name: str, values: NDArray[Any], standard_name: str, units: str, axis: str, **more: str) -> Variable:
