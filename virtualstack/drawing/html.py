@@ -89,9 +89,9 @@ def folded(summary: str, body: str, /, *, is_open: bool = False) -> str:
     return f"<details{' open' if is_open else ''}><summary>{text(summary)}</summary>{body}</details>"
 
 
-def url_list(urls: Sequence[str], /, *, total: int | None = None) -> Markup:
+def url_list(urls: Sequence[str], /) -> Markup:
     """Return URLs: up to three as they are, and more folded behind their number."""
-    n = len(urls) if total is None else total
+    n = len(urls)
     if n <= _SHOWN_ITEMS:
         return Markup("<br>".join(map(text, urls)) or "none")
     items = "".join(f"<li>{text(url)}</li>" for url in urls[:MAX_LISTED])

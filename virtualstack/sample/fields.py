@@ -67,7 +67,7 @@ def air_temperature(latitude: Any, longitude: Any, days: Any, /, *, pressure: An
     return np.asarray(mean + 7 * np.cos(phi) * _weather(phi, lam, days, height, seed))
 
 
-def zonal_wind(latitude: Any, longitude: Any, days: Any, /, *, pressure: Any = 1000.0, seed: int = 0) -> Floats:
+def zonal_wind(latitude: Any, longitude: Any, days: Any, /, *, pressure: Any) -> Floats:
     """Return the eastward wind in m s-1: trade winds, westerlies that grow with the height, and what moves with them.
 
     The parameters are those of :func:`air_temperature`.
@@ -75,7 +75,7 @@ def zonal_wind(latitude: Any, longitude: Any, days: Any, /, *, pressure: Any = 1
     phi, lam, days = np.radians(latitude), np.radians(longitude), np.asarray(days, float)
     height = 7.5 * np.log(1013 / np.asarray(pressure, float))
     zones = -6 * np.cos(3 * phi) * np.cos(phi) + 2.8 * height * np.sin(2 * phi) ** 2
-    return np.asarray(zones + (4 + height) * np.cos(phi) * _weather(phi, lam, days, height, seed + 1))
+    return np.asarray(zones + (4 + height) * np.cos(phi) * _weather(phi, lam, days, height, 1))
 
 
 def _weather(phi: Floats, lam: Floats, days: Floats, height: Floats, seed: int) -> Floats:

@@ -192,20 +192,18 @@ class CubeServer:
         if request.method == "HEAD":
             return _released(whole, Response(status_code=status, headers=headers))
         raw = raw_headers(headers)
-        if chunk.stored is None:
-            lease = whole or await read(0, None)
-            if part is None:
-                content.keep_head((key, array.client.zarr_format), (identity, 0, None), raw)
-            return ChunkAnswer(status, raw, lease, begin, stop, timeout=self._timeout)
         most = min(_STREAMED_BYTES, self._reads[cube.name].memory.limit // 8)
-        if stop - begin <= most:
-            lease = await read(begin, stop)
+        is_made = chunk.stored is None
+        if is_made or stop - begin <= most:
+            span = (0, None) if is_made else (begin, stop)
+            lease = whole or await read(*span)
             if part is None:
-                content.keep_head((key, array.client.zarr_format), (identity, 0, size), raw)
-            return ChunkAnswer(status, raw, lease, 0, stop - begin, timeout=self._timeout)
+                content.keep_head((key, array.client.zarr_format), (identity, *span), raw)
+            first = begin - span[0]
+            return ChunkAnswer(status, raw, lease, first, first + stop - begin, timeout=self._timeout)
         parts = read_parts(partial(read, keeps=False), begin, stop, min(_PART_BYTES, most))
-        first = await anext(parts)
-        return ChunkAnswer(status, raw, first, 0, len(first.data), timeout=self._timeout, more=parts)
+        lease = await anext(parts)
+        return ChunkAnswer(status, raw, lease, 0, len(lease.data), timeout=self._timeout, more=parts)
 
     async def _read(
         self,

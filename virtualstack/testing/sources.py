@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import threading
 from collections.abc import Sequence
 
 import numpy as np
@@ -63,7 +62,6 @@ class RecordingSource(_Wrapper):
     def __init__(self, source: Source) -> None:
         super().__init__(source)
         self.reads: list[ByteRange] = []
-        self._lock = threading.Lock()
 
     @property
     def bytes_read(self) -> int:
@@ -72,12 +70,12 @@ class RecordingSource(_Wrapper):
 
     def read(self, offset: int, length: int, /) -> bytes:
         """Read exactly ``length`` bytes from ``offset``, and record the range."""
-        self._record([(offset, length)])
+        self.reads.append((offset, length))
         return self._source.read(offset, length)
 
     def read_ranges(self, ranges: Sequence[ByteRange] | NDArray[np.int64], /) -> list[Bytes]:
         """Read many ranges in the order given, and record them."""
-        self._record([(int(offset), int(length)) for offset, length in ranges])
+        self.reads += [(int(offset), int(length)) for offset, length in ranges]
         return self._source.read_ranges(ranges)
 
     def overlap(self, ranges: Sequence[ByteRange], /) -> int:
@@ -87,17 +85,6 @@ class RecordingSource(_Wrapper):
             for offset, length in self.reads
             for start, size in ranges
         )
-
-    def _record(self, ranges: list[ByteRange]) -> None:
-        with self._lock:
-            self.reads.extend(ranges)
-
-    def __getstate__(self) -> tuple[Source, list[ByteRange]]:
-        return self._source, self.reads
-
-    def __setstate__(self, state: tuple[Source, list[ByteRange]]) -> None:
-        self.__init__(state[0])  # type: ignore[misc]
-        self.reads = list(state[1])
 
 
 class FaultySource(_Wrapper):

@@ -107,7 +107,7 @@ def test_attributes_are_those_of_rioxarray(system, tmp_path):
 @pytest.fixture
 def nothing_known():
     """Forget what was found out with pyproj, and what without it."""
-    known = georeference._wkt_by_pyproj, georeference._cf, georeference._contradiction
+    known = georeference._wkt_by_pyproj, georeference._of_wkt, georeference._contradiction
     for function in known:
         function.cache_clear()
     yield

@@ -43,6 +43,7 @@ def imagecodecs(compression: int, /) -> Any:
 type TiffDecoder = Callable[[BytesLike], NDArray[Any]]
 
 _CCITT = {2: "ccittrle_decode", 3: "ccittfax3_decode", 4: "ccittfax4_decode"}
+_PREDICTORS = {2: "delta_decode", 3: "floatpred_decode"}
 _JPEG = frozenset({7, 33007, 34892})
 _LERC, _WEBP = 34887, 50001
 _IN_CHILD = frozenset({"jpeg2k", "jpegxl", "jpegxr"})
@@ -79,7 +80,7 @@ def _stream_decoder(settings: Settings, shape: tuple[int, ...]) -> TiffDecoder:
     row = -(-columns * samples * settings.bits // 8)
     # Packed rows may be padded by more than a byte: bytes after the samples of a chunk are left out.
     room = rows * columns * samples * dtype.itemsize if settings.is_packed else rows * row
-    undo = _predictor(settings)
+    undo = _PREDICTORS.get(settings.predictor)
 
     def decode(raw: BytesLike, /) -> NDArray[Any]:
         library = imagecodecs(settings.compression)
@@ -95,7 +96,8 @@ def _stream_decoder(settings: Settings, shape: tuple[int, ...]) -> TiffDecoder:
             values = np.frombuffer(data, raw_order, min(len(data), rows * row) // dtype.itemsize)
         values = _shaped(values, shape, settings.edge)
         if undo is not None:
-            values = undo(library, values if values.dtype.isnative else values.astype(work)).view(dtype)
+            values = values if values.dtype.isnative else values.astype(work)
+            values = getattr(library, undo)(values, axis=-2).view(dtype)
         return _padded(values, shape)
 
     return decode
@@ -163,15 +165,6 @@ def _unpacked(library: Any, settings: Settings, data: Any, stored: np.dtype[Any]
         return np.pad(triples, ((0, 0), (0, 1))).view("<u4").reshape(-1)
     unpacked: NDArray[Any] = library.packints_decode(bytes(data), stored, settings.bits, runlen=run)
     return unpacked
-
-
-def _predictor(settings: Settings) -> Callable[[Any, NDArray[Any]], NDArray[Any]] | None:
-    match settings.predictor:
-        case 2:
-            return lambda library, values: library.delta_decode(values, axis=-2)
-        case 3:
-            return lambda library, values: library.floatpred_decode(values, axis=-2)
-    return None
 
 
 def _shaped(values: NDArray[Any], shape: tuple[int, ...], edge: tuple[int, int] | None) -> NDArray[Any]:

@@ -43,11 +43,11 @@ class GroupLayout:
 
     time_dims: tuple[str, ...]
     squeeze: bool
-    by_kind: bool = False
-    extra_dims: tuple[str, ...] = ()
-    read_keys: tuple[str, ...] = ()
-    dropped: frozenset[str] = frozenset()
-    inline_limit: int = 1 << 20
+    by_kind: bool
+    extra_dims: tuple[str, ...]
+    read_keys: tuple[str, ...]
+    dropped: frozenset[str]
+    inline_limit: int
 
 
 def listed(values: Sequence[Any], /) -> str:

@@ -12,6 +12,7 @@ from virtualstack.codecs.grib.library import import_eccodes
 from virtualstack.formats.grib.cube import GribVariable
 from virtualstack.formats.grib.keys import OF_VALUES, UNDEFINED, ask, cfgrib_field, name_text
 from virtualstack.formats.grib.records import FieldTable
+from virtualstack.manifests.cells import distinct_rows
 
 __all__ = ["Values", "keys_apart", "parts_apart", "sharing_a_place"]
 
@@ -97,13 +98,11 @@ def sharing_a_place(table: FieldTable, variable: GribVariable, /, *, with_times:
     field = table.fields["header"][variable.rows].astype(np.int64) * len(time.values) * len(step.values) + times
     if not with_times:
         place = place * len(time.values) * len(step.values) + times
-    order = np.lexsort((field, place))
-    is_next = (np.diff(place[order]) == 0) & (np.diff(field[order]) != 0)
-    if not is_next.any():
+    kept, _ = distinct_rows([place, field])
+    begins = np.flatnonzero(np.diff(place[kept])) + 1
+    if len(begins) + 1 == len(kept):
         return []
-    is_first = np.concatenate([[True], (np.diff(place[order]) != 0) | (np.diff(field[order]) != 0)])
-    kept = order[is_first]
-    sets = np.split(kept, np.flatnonzero(np.diff(place[kept])) + 1)
+    sets = np.split(kept, begins)
     distinct = {tuple(field[some]): tuple(variable.rows[some].tolist()) for some in sets if len(some) > 1}
     return list(distinct.values())
 

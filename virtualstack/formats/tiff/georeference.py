@@ -5,6 +5,7 @@ If rasterio and tifffile are installed, GDAL reads GeoKeys; pyproj knows the sys
 
 from __future__ import annotations
 
+import contextlib
 import functools
 import importlib
 import io
@@ -242,18 +243,17 @@ def read_crs(keys: GeoKeys, structure: TiffStructure, directory: Directory, /) -
     code = text if text is not None and text.startswith("EPSG:") else None
     reason = None if code is None else _contradiction(tuple(keys.items()), code)
     is_plain = keys.get(_MODEL) == _PROJECTED_MODEL and keys.keys() <= _PLAIN and reason is None
-    found = None if code is None else _by_pyproj(code)
-    if is_plain and found is not None and not any(text in found["crs_wkt"] for text in _OTHERWISE):
-        return found, None
-    wkt = wkt_by_gdal(structure, directory)
+    wkt = _wkt_by_pyproj(code) if code is not None and is_plain else None
+    if wkt is None or any(text in wkt for text in _OTHERWISE):
+        wkt = wkt_by_gdal(structure, directory)
     if wkt is not None:
-        return {**_cf(wkt), "crs_wkt": wkt, "spatial_ref": wkt}, None
+        return _of_wkt(wkt), None
     if reason is not None:
         return {}, f"its GeoKeys {keys} contradict themselves: {reason}"
     if text is None:
         return {}, _not_understood(keys) if keys.keys() - {_RASTER_TYPE} else None
     is_defined_anew = keys.get(_METHOD) == _USER_DEFINED
-    if code is None or (_by_pyproj(text) is not None and not is_defined_anew):
+    if code is None or (_wkt_by_pyproj(text) is not None and not is_defined_anew):
         return crs_attributes(text), None
     is_more = bool(keys.keys() & _FACTS - {_LENGTH, _ANGLE}) or keys.get(_LENGTH, 9001) != 9001
     note = f"whether its GeoKeys {keys} agree with {text} is not known without pyproj or rasterio"
@@ -268,9 +268,9 @@ def _not_understood(keys: GeoKeys) -> str:
 
 def crs_attributes(text: str, /) -> Mapping[str, Any]:
     """Return the attributes of a system: CF attributes and WKT if pyproj knows the system, else only the text."""
-    found = _by_pyproj(text)
-    if found is not None:
-        return found
+    wkt = _wkt_by_pyproj(text)
+    if wkt is not None:
+        return _of_wkt(wkt)
     return {"spatial_ref": text} if text.startswith("EPSG:") else {"crs_wkt": text, "spatial_ref": text}
 
 
@@ -352,14 +352,9 @@ def _epsg_units() -> Mapping[int, float]:
     return {int(unit.code): float(unit.conv_factor) for unit in units.values()}
 
 
-def _by_pyproj(text: str) -> Mapping[str, Any] | None:
-    """Return the attributes of a system; ``None`` if pyproj is not installed, or does not know the name."""
-    wkt = _wkt_by_pyproj(text)
-    return None if wkt is None else {**_cf(wkt), "crs_wkt": wkt, "spatial_ref": wkt}
-
-
 @functools.lru_cache(maxsize=256)
 def _wkt_by_pyproj(text: str) -> str | None:
+    """Return the WKT of a system; ``None`` if pyproj is not installed, or does not know the name."""
     pyproj = pyproj_if_safe()
     if pyproj is None:
         return None
@@ -374,11 +369,10 @@ def _wkt_by_pyproj(text: str) -> str | None:
 
 
 @functools.lru_cache(maxsize=256)
-def _cf(wkt: str) -> Mapping[str, Any]:
-    pyproj = pyproj_if_safe()
-    if pyproj is None:
-        return {}
-    try:
-        return dict(pyproj.CRS.from_wkt(wkt).to_cf())
-    except (KeyError, pyproj.exceptions.ProjError):
-        return {}
+def _of_wkt(wkt: str) -> Mapping[str, Any]:
+    """Return the attributes of a system: CF attributes if pyproj is installed, and WKT."""
+    pyproj, cf = pyproj_if_safe(), {}
+    if pyproj is not None:
+        with contextlib.suppress(KeyError, pyproj.exceptions.ProjError):
+            cf = pyproj.CRS.from_wkt(wkt).to_cf()
+    return {**cf, "crs_wkt": wkt, "spatial_ref": wkt}

@@ -17,8 +17,8 @@ from virtualstack.formats.tiff.structure import Directory, TiffStructure
 
 __all__ = ["Image", "ImageLayout", "Images", "Level", "Series"]
 
-_OFFSETS, _COUNTS = (324, 273), (325, 279)
-_JPEG_OFFSET, _JPEG_COUNT = 513, 514
+_OFFSETS, _COUNTS = (324, 273, 513), (325, 279, 514)  # of tiles, strips, and one JPEG file
+_JPEG_OFFSET = 513
 _OLD_JPEG, _JPEG = 6, 7
 _YCBCR = 6
 _MAX_SEGMENTS = 1 << 26
@@ -266,35 +266,29 @@ class Images:
             offset, count = (self.structure.integer(directory, code) for code in codes)
             if offset is not None and count is not None and offset + count <= self.structure.size:
                 return np.array([offset]), np.array([count])
-        offsets, counts = self._table(directory, _OFFSETS), self._table(directory, _COUNTS)
-        if offsets is None and _JPEG_OFFSET in directory.entries:
-            offsets, counts = self._table(directory, (_JPEG_OFFSET,)), self._table(directory, (_JPEG_COUNT,))
         n = layout.n_segments
-        if offsets is None or len(offsets) < n:
-            found = 0 if offsets is None else len(offsets)
-            raise self._malformed(directory, f"only {found} of {n} strips or tiles have an offset")
+        offsets = self._table(directory, _OFFSETS, n, "an offset")
         expected = layout.sizes if layout.settings.compression == 1 else None
-        if counts is None and expected is not None:
-            counts = np.where(offsets[:n] > 0, expected, 0)
-        if counts is None or len(counts) < n:
-            found = 0 if counts is None else len(counts)
-            raise self._malformed(directory, f"only {found} of {n} strips or tiles have a length")
-        offsets, counts = offsets[:n], counts[:n]
+        usual = None if expected is None else np.where(offsets > 0, expected, 0)
+        counts = self._table(directory, _COUNTS, n, "a length", usual)
         if expected is not None:
             # bytes after the pixels are padding; writers store a wrong length for a single strip
             counts = np.minimum(counts, expected) if n > 1 else np.where(offsets > 0, expected, 0)
         self._check_inside(directory, offsets, counts)
         return offsets, counts
 
-    def _table(self, directory: Directory, codes: tuple[int, ...]) -> NDArray[np.int64] | None:
-        for code in codes:
-            values = self.structure.values(directory, code)
-            if values is None:
-                continue
-            if values.dtype.kind not in "iu":
-                raise self._malformed(directory, f"tag {code} has no offsets or lengths")
-            return values.astype(np.int64)  # 2^63 and more become negative, and are refused
-        return None
+    def _table(
+        self, directory: Directory, codes: tuple[int, ...], n: int, what: str, usual: NDArray[np.int64] | None = None
+    ) -> NDArray[np.int64]:
+        """Return the values of the first tag of some that the directory has, one for each strip or tile."""
+        code = next((x for x in codes if x in directory.entries), None)
+        values = usual if code is None else self.structure.values(directory, code)
+        if values is not None and values.dtype.kind not in "iu":
+            raise self._malformed(directory, f"tag {code} has no offsets or lengths")
+        if values is None or len(values) < n:
+            found = 0 if values is None else len(values)
+            raise self._malformed(directory, f"only {found} of {n} strips or tiles have {what}")
+        return values[:n].astype(np.int64)  # 2^63 and more become negative, and are refused
 
     def _check_inside(self, directory: Directory, offsets: NDArray[np.int64], counts: NDArray[np.int64]) -> None:
         bad = (offsets < 0) | (counts < 0) | ((counts > 0) & (offsets > self.structure.size - counts) & (offsets > 0))

@@ -126,7 +126,10 @@ _TYPES: Mapping[int, str] = {
 """Dtypes of tags by their type."""
 
 _SIZES = {code: np.dtype(name).itemsize * (2 if code in (5, 10) else 1) for code, name in _TYPES.items()}
-_CLASSIC, _BIG = 42, 43
+_BIG = 43
+_FIELDS = {42: ("H", "HHI4s", "I"), _BIG: ("Q", "HHQ8s", "Q")}
+"""Number of entries, an entry and an offset by the version. The first offset begins at the byte of its own size."""
+
 _INTEGERS = {3: 2, 4: 4, 16: 8}
 _NOTHING = (0, 0, b"")
 
@@ -169,17 +172,12 @@ class TiffStructure:
             raise self.malformed("it has no TIFF header", 0)
         self.order: Literal["<", ">"] = order
         (version,) = Struct(f"{order}H").unpack_from(head, 2)
-        if version not in (_CLASSIC, _BIG):
+        if version not in _FIELDS:
             raise self.malformed(f"its version is {version}; TIFF has 42, BigTIFF 43", 2)
-        self.is_big = version == _BIG
-        if self.is_big:
-            if len(head) < 16 or Struct(f"{order}HH").unpack_from(head, 4) != (8, 0):
-                raise self.malformed("its offsets are not of 8 bytes, as those of BigTIFF are", 4)
-            self._count, self._entry, self._offset = Struct(f"{order}Q"), Struct(f"{order}HHQ8s"), Struct(f"{order}Q")
-            (self.first,) = self._offset.unpack_from(head, 8)
-        else:
-            self._count, self._entry, self._offset = Struct(f"{order}H"), Struct(f"{order}HHI4s"), Struct(f"{order}I")
-            (self.first,) = self._offset.unpack_from(head, 4)
+        if version == _BIG and (len(head) < 16 or Struct(f"{order}HH").unpack_from(head, 4) != (8, 0)):
+            raise self.malformed("its offsets are not of 8 bytes, as those of BigTIFF are", 4)
+        self._count, self._entry, self._offset = (Struct(order + fields) for fields in _FIELDS[version])
+        (self.first,) = self._offset.unpack_from(head, self._offset.size)
         self._known: dict[int, Directory] = {}
         self._n_tags = 0
         self._dtypes = {code: np.dtype(name).newbyteorder(self.order) for code, name in _TYPES.items()}
