@@ -5,8 +5,7 @@ from __future__ import annotations
 import math
 import struct
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, replace
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
@@ -129,8 +128,7 @@ _MAX_NUMBER_BYTES = 256
 _MAX_DATATYPE_LEVELS = 32
 
 
-@dataclass(frozen=True, slots=True)
-class _RepeatAxis:
+class _RepeatAxis(NamedTuple):
     """One axis along which a field repeats: its length, and the distance between repeats in bytes and bits."""
 
     length: int
@@ -138,8 +136,7 @@ class _RepeatAxis:
     bits: int
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class _Field:
+class _Field(NamedTuple):
     """Numbers of one kind in each element."""
 
     at: int
@@ -150,8 +147,7 @@ class _Field:
     axes: tuple[_RepeatAxis, ...] = ()
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class NbitLayout:
+class NbitLayout(NamedTuple):
     """Layout of packed elements that the parameters describe."""
 
     n_elements: int
@@ -223,7 +219,7 @@ class _Tree:
             return [_bytes(size)], 8 * size, size
         n = size // base_size
         axis = _RepeatAxis(n, base_size, n_bits)
-        return [replace(field, axes=(axis, *field.axes)) for field in base], n * n_bits, size
+        return [field._replace(axes=(axis, *field.axes)) for field in base], n * n_bits, size
 
     def _read_compound(self, size: int, depth: int) -> tuple[list[_Field], int, int]:
         fields, first = [], 0
@@ -233,7 +229,7 @@ class _Tree:
             members, n_bits, member_size = self.read(kind, depth + 1)
             if at + member_size > size:
                 raise ValueError(f"has a member of {member_size} bytes at byte {at} of a compound of {size}")
-            fields += [replace(field, at=field.at + at, first=field.first + first) for field in members]
+            fields += [field._replace(at=field.at + at, first=field.first + first) for field in members]
             first += n_bits
         self._n_compounds -= 1
         return fields, first, size
@@ -312,8 +308,7 @@ _DECIMALS, _INTEGERS = 0, 2
 """Kinds of scaling (H5Zpublic.h); 1, by powers of two, was never written."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Scaling:
+class Scaling(NamedTuple):
     """Scaling that the parameters describe."""
 
     n_elements: int

@@ -4,8 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
@@ -24,8 +23,7 @@ _SHORT_BITS, _LONG_BITS = 96, 148
 _MAX_FIXED_BLOCK_BITS = 2048
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class ZfpHeader:
+class ZfpHeader(NamedTuple):
     """Content of a zfp header."""
 
     n_bits: int

@@ -6,8 +6,7 @@ import copy
 import functools
 import math
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
@@ -57,8 +56,7 @@ class NoCounterpartError(Exception):
     """xarray has no counterpart of the values of an attribute; the message describes the values."""
 
 
-@dataclass(frozen=True, slots=True)
-class StoredAttributes:
+class StoredAttributes(NamedTuple):
     """The attributes of an object as stored.
 
     Parameters

@@ -6,9 +6,8 @@ import itertools
 import math
 import re
 from collections.abc import Iterator
-from dataclasses import dataclass
 from functools import lru_cache
-from typing import Any, Literal
+from typing import Any, Literal, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
@@ -79,8 +78,7 @@ _NAMES = {
 _NUMPY_TAG = re.compile(rb"NUMPY:([<>|=]?[mMiufcbSUV][0-9]{0,9}(?:\[[0-9]{0,9}[a-zA-Z]{1,2}\])?)")
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class ElementType:
+class ElementType(NamedTuple):
     """The interpretation of the elements of a dataset or attribute."""
 
     kind: Literal["bytes", "converted", "text", "paths", "refused"]

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import functools
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
 from importlib.util import find_spec
+from typing import NamedTuple
 
 from virtualstack.child.pool import run_in_child
 from virtualstack.codecs.aec import szip_settings
@@ -156,8 +156,7 @@ _MORE = {_SHUFFLE: 0, "numcodecs.fletcher32": 4}
 """Number of bytes by which codecs lengthen chunks of whole elements."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Filter:
+class Filter(NamedTuple):
     """One filter of the pipeline that encoded the chunks.
 
     Parameters

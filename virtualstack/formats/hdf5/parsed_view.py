@@ -6,7 +6,6 @@ The HDF5 library reads the parts that the parsers do not know.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Sequence
-from dataclasses import replace
 from functools import partial
 from typing import NoReturn
 
@@ -157,7 +156,7 @@ class ParsedView:
         known = self._objects.by_address.keys()
         if scale.attached is None or known >= set().union(*scale.attached):
             return scale
-        return replace(scale, attached=tuple(axis if known >= set(axis) else () for axis in scale.attached))
+        return scale._replace(attached=tuple(axis if known >= set(axis) else () for axis in scale.attached))
 
     def _stored(self, node: FileObject, raw_path: bytes) -> StoredAttributes:
         if isinstance(node.attributes, StructureError):
@@ -209,7 +208,7 @@ class ParsedView:
             return LinkTarget(kind="nothing", reason=f"a link to '{named}', which is in another file")
         if address is None:
             return LinkTarget(kind="nothing", reason=f"a soft link to '{named}', which does not exist")
-        return replace(self._at(address), is_soft=True)
+        return self._at(address)._replace(is_soft=True)
 
     def _follow(self, path: bytes, group: int, n_links: int = 0) -> int | None:
         """Return the address of the object header that a path leads to; ``None`` if it leads nowhere."""

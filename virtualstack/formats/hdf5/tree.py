@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from typing import Any, Literal, Protocol
+from typing import Any, Literal, NamedTuple, Protocol
 
 import numpy as np
 from numpy.typing import NDArray
@@ -94,8 +94,7 @@ class Attributes:
         return replace(self, values=values, notes=tuple(notes), references={})
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Scale:
+class Scale(NamedTuple):
     """The dimension scale that the attributes of a dataset describe."""
 
     is_scale: bool = False
@@ -106,8 +105,7 @@ class Scale:
     fault: str = ""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class HDF5Variable:
+class HDF5Variable(NamedTuple):
     """A dataset under one of its names."""
 
     name: str
@@ -171,8 +169,7 @@ class HDF5Group:
         self.notes.append(Refusal(path=path, reason=reason, kind="noted"))
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class LinkTarget:
+class LinkTarget(NamedTuple):
     """The target of a link."""
 
     kind: Literal["group", "dataset", "datatype", "nothing", "lost"]
@@ -219,7 +216,7 @@ def build_tree(view: FileView, /) -> HDF5Group:
         for name, variable in group.variables.items():
             if variable.attributes.references:
                 attributes = variable.attributes.with_paths(variable.path, names.first)
-                group.variables[name] = replace(variable, attributes=attributes)
+                group.variables[name] = variable._replace(attributes=attributes)
     return root
 
 

@@ -78,7 +78,7 @@ def inline_own_text(
     check_number_of_strings(shape, limit)
     dtype = np.dtype(f"V{variable.element.size}")
     nothing = variable.fill.raw if variable.fill.is_written else None
-    raw = replace(variable, element=ElementType(kind="bytes", stored=dtype, size=dtype.itemsize))
+    raw = variable._replace(element=ElementType(kind="bytes", stored=dtype, size=dtype.itemsize))
     manifest, grid = references(raw, shape, Fill(dtype, nothing or bytes(dtype.itemsize)), context)
     array = ManifestArray(manifest=manifest, grid=grid, dtype=dtype, name=variable.path)
     try:
@@ -241,8 +241,8 @@ def _references(
     found = variable.element
     if not found.codecs or found.stored is None or isinstance(variable.layout, CompactLayout | VirtualLayout):
         return references(variable, shape, fill, context)
-    raw = replace(found, stored=np.dtype(f"V{found.size}"), codecs=())
-    manifest, grid = references(replace(variable, element=raw), shape, fill, context)
+    raw = found._replace(stored=np.dtype(f"V{found.size}"), codecs=())
+    manifest, grid = references(variable._replace(element=raw), shape, fill, context)
     encodings = tuple(
         replace(encoding, dtype=found.stored, codecs=(*found.codecs, *encoding.codecs))
         for encoding in manifest.encodings

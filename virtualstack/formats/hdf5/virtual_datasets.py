@@ -5,8 +5,7 @@ from __future__ import annotations
 import math
 import re
 from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import dataclass, replace
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 
@@ -118,8 +117,7 @@ def virtual_shape(
         raise LostValuesError(f"a virtual dataset (VDS) with {error}") from error
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class _Piece:
+class _Piece(NamedTuple):
     """A source and the position of its elements in the virtual dataset."""
 
     name: str
@@ -214,7 +212,7 @@ def _numbered_pieces(
         block = HyperslabAxis(along.start + number * along.stride, along.stride, 1, along.block)
         axes = (*place.axes[:axis], block, *place.axes[axis + 1 :])
         piece = _piece(array, _named(names, number), selection_axes(Hyperslab(axes), ()), source, n_inner)
-        yield replace(piece, grows=(axis, block.start + along.block))
+        yield piece._replace(grows=(axis, block.start + along.block))
         number += 1
         if number >= _MAX_SOURCES:
             raise SelectionError(f"{number} sources of one mapping, or more")

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from functools import partial
-from typing import Literal
+from typing import Literal, NamedTuple
 
 from virtualstack.formats.hdf5.fetch import MetadataSource, Scheduler
 from virtualstack.formats.hdf5.structures.attribute_messages import (
@@ -57,8 +57,7 @@ _OLD_TIME, _TIME = 0x0E, 0x12
 _MAX_OBJECTS = 1 << 22
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class DatasetHeader:
+class DatasetHeader(NamedTuple):
     """The header of a dataset without its attributes."""
 
     datatype: Datatype
@@ -295,7 +294,7 @@ def located(found: ChunkTable | StructureError, base: int, /) -> ChunkTable:
         raise found
     if isinstance(found, StructureError):
         raise LostValuesError(f"its chunk index is damaged: {found}")
-    return replace(found, offset=found.offset + base) if base else found
+    return found._replace(offset=found.offset + base) if base else found
 
 
 def mappings_in(

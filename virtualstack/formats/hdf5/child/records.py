@@ -2,14 +2,12 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-from typing import Literal
+from typing import Literal, NamedTuple
 
 __all__ = ["FoundAttribute", "FoundDataset", "FoundLink"]
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class FoundAttribute:
+class FoundAttribute(NamedTuple):
     """An attribute as stored.
 
     ``elements`` has the texts or addresses that elements of variable length point to; ``error`` is why it was not read.
@@ -23,8 +21,7 @@ class FoundAttribute:
     error: str = ""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class FoundLink:
+class FoundLink(NamedTuple):
     """A link of a group."""
 
     name: bytes
@@ -35,8 +32,7 @@ class FoundLink:
     error: str = ""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class FoundDataset:
+class FoundDataset(NamedTuple):
     """A dataset."""
 
     address: int

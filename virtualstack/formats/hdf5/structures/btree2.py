@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass
 from typing import NamedTuple
 
 import numpy as np
@@ -47,8 +46,7 @@ class _Level(NamedTuple):
     total_width: int
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class BTree2:
+class BTree2(NamedTuple):
     """The header of a version 2 B-tree."""
 
     kind: int

@@ -4,8 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
@@ -16,8 +15,7 @@ from virtualstack.formats.hdf5.structures.requests import OutsideError, Structur
 __all__ = ["ChunkSpace", "ChunkTable", "TableBuilder", "chunk_space", "empty_table"]
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class ChunkTable:
+class ChunkTable(NamedTuple):
     """Allocated chunks of a dataset in any order, at most one for each cell; all arrays have the shape ``(n_chunks,)``.
 
     Parameters
@@ -36,8 +34,7 @@ class ChunkTable:
     mask: NDArray[np.uint32]
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class ChunkSpace:
+class ChunkSpace(NamedTuple):
     """Facts about the chunks of a dataset that are known before the index is read.
 
     Parameters

@@ -10,7 +10,6 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, replace
 from functools import lru_cache
 from operator import le
 from typing import Literal, NamedTuple
@@ -81,8 +80,7 @@ class Member(NamedTuple):
     datatype: Datatype
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Datatype:
+class Datatype(NamedTuple):
     """The datatype of an element, in the words of the format."""
 
     kind: Kind
@@ -294,7 +292,7 @@ def _vlen(fields: Fields, head: _Head) -> Datatype:
     if base.size != 1:
         raise StructureError(f"strings of variable length of {base.kind} letters of {base.size} bytes")
     form = _string(fields, _Head(flags >> 4, size, head.version, head.depth))
-    return replace(form, kind="vlen", base=base, variant="string")
+    return form._replace(kind="vlen", base=base, variant="string")
 
 
 def _array(fields: Fields, head: _Head) -> Datatype:

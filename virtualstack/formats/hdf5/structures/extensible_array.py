@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import functools
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
 from typing import NamedTuple
 
 import numpy as np
@@ -66,8 +65,7 @@ class _DataBlocks(NamedTuple):
     is_written: NDArray[np.bool]
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class _Array:
+class _Array(NamedTuple):
     """The header of an extensible array."""
 
     space: ChunkSpace

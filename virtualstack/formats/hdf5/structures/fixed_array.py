@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
 from typing import NamedTuple
 
 import numpy as np
@@ -59,8 +58,7 @@ class ElementBlocks(NamedTuple):
     check: Callable[[NDArray[np.uint8], NDArray[np.int64]], None] | None = None
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Elements:
+class Elements(NamedTuple):
     """Collector of the chunks of an array, whose elements are numbered along some order of the axes."""
 
     space: ChunkSpace

@@ -9,6 +9,7 @@ from __future__ import annotations
 import bisect
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
+from typing import NamedTuple
 
 from numcodecs.jenkins import jenkins_lookup3
 
@@ -142,8 +143,7 @@ class FractalHeap:
         return self.huge[number]
 
 
-@dataclass(frozen=True, slots=True)
-class _Header:
+class _Header(NamedTuple):
     """Fields of the header that determine where blocks are."""
 
     address: int

@@ -22,15 +22,13 @@ _MAX_DIMENSIONS = 33  # including a dimension for the bytes of an element
 _LEAVES_EDGES_UNFILTERED, _SINGLE_WITH_FILTER = 0x01, 0x02
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class CompactLayout:
+class CompactLayout(NamedTuple):
     """Values in the object header itself."""
 
     data: bytes
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class ContiguousLayout:
+class ContiguousLayout(NamedTuple):
     """Values in one byte range of the file, or in external files if another message names them."""
 
     address: int | None

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 from itertools import pairwise
 from typing import Literal, NamedTuple
 
@@ -37,8 +36,7 @@ _ENTRY = Table("key L, child A", "TREE")
 _SYMBOL = Table("name L, address A, kind I, 4x, target I, 12x", "SNOD")
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Link:
+class Link(NamedTuple):
     """One link."""
 
     name: bytes

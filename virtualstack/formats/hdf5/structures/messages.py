@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from functools import lru_cache
+from typing import NamedTuple
 
 from virtualstack.formats.hdf5.structures.requests import Fields, Widths, check
 from virtualstack.formats.hdf5.structures.superblock import Superblock
@@ -28,8 +28,7 @@ _MAX_FILTERS = 32  # H5Z_MAX_NFILTERS
 _FIRST_REGISTERED = 256  # filters with smaller numbers have no name in version 2 of the message
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Dataspace:
+class Dataspace(NamedTuple):
     """The extent of a dataset or attribute."""
 
     shape: tuple[int, ...] | None
@@ -66,8 +65,7 @@ def _dataspace(body: bytes, width: int) -> Dataspace:
     return Dataspace(shape=shape, maxshape=maxshape)
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class FillMessage:
+class FillMessage(NamedTuple):
     """The fill value of elements that were never written."""
 
     raw: bytes | None = None
@@ -99,8 +97,7 @@ def parse_old_fill(body: bytes, /) -> FillMessage:
     return FillMessage(raw=fields.take(fields.number(4)) or None)
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class FilterMessage:
+class FilterMessage(NamedTuple):
     """One filter of a pipeline."""
 
     id: int
@@ -132,8 +129,7 @@ def parse_filters(body: bytes, /) -> tuple[FilterMessage, ...]:
     return tuple(filters)
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class ExternalFiles:
+class ExternalFiles(NamedTuple):
     """Files that hold the values of a dataset, one after another."""
 
     heap: int

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
+from typing import NamedTuple
 
 from virtualstack.formats.hdf5.structures.object_header import Message, read_object_header
 from virtualstack.formats.hdf5.structures.requests import (
@@ -49,8 +49,7 @@ _FREE_SPACE = Table(
 )
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Superblock:
+class Superblock(NamedTuple):
     """Facts about a whole file."""
 
     base: int
@@ -119,8 +118,7 @@ def read_superblock(base: int, size: int) -> Parse[Superblock]:
 
 def _with_k(superblock: Superblock, fields: Mapping[str, int]) -> Superblock:
     """Set the numbers of entries for which nodes of B-trees have room, as far as fields have them."""
-    return replace(
-        superblock,
+    return superblock._replace(
         chunk_k=fields.get("chunk_k", superblock.chunk_k),
         group_leaf_k=fields.get("group_leaf_k", superblock.group_leaf_k),
         group_internal_k=fields.get("group_internal_k", superblock.group_internal_k),

@@ -6,6 +6,7 @@ import math
 import os
 from collections.abc import Sequence
 from dataclasses import dataclass
+from typing import NamedTuple
 
 import numpy as np
 from numcodecs.jenkins import jenkins_lookup3
@@ -107,8 +108,7 @@ def _runs(starts: Sequence[int] | NDArray[np.int64], lengths: Sequence[int] | ND
         raise SelectionError(f"a selection whose {error}") from error
 
 
-@dataclass(frozen=True, slots=True)
-class Hyperslab:
+class Hyperslab(NamedTuple):
     """A regular selection: one :class:`HyperslabAxis` for each axis."""
 
     axes: tuple[HyperslabAxis, ...]
@@ -165,8 +165,7 @@ _MAX_BLOCKS = 1 << 20  # boxes of an irregular selection
 _MIN_ENTRY_BYTES = 32  # bytes of two selections
 
 
-@dataclass(frozen=True, slots=True)
-class VirtualMapping:
+class VirtualMapping(NamedTuple):
     """A mapping of elements of a source to elements of a virtual dataset."""
 
     file: str
