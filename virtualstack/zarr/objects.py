@@ -14,7 +14,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 from numpy.typing import NDArray
 
-from virtualstack.errors import AccessDeniedError, MalformedFileError, ReaderError, SourceNotFoundError, StorageError
+from virtualstack.errors import AccessDeniedError, ReaderError, SourceNotFoundError, StorageError
 from virtualstack.location import Location, is_http
 from virtualstack.manifests import ENTRY, FIRST, ChunkManifest
 from virtualstack.manifests.cells import check_count
@@ -151,18 +151,13 @@ def _chunk_cells(
     """Return the cells that keys name, and the rows of these keys; keys outside the grid are ignored, as in zarr."""
     names = pa.array(keys, pa.large_string())
     at = np.flatnonzero(pc.match_substring_regex(names, _expression(metadata)).to_numpy(zero_copy_only=False))
-    try:
-        cells = cells_of_keys(names.take(pa.array(at)), "", metadata, where=where)
-    except MalformedFileError:  # a number of 2^63 or more: names no chunk either
-        short = [i for i in at.tolist() if max(map(len, re.findall("[0-9]+", keys[i])), default=0) < 19]
-        at = np.array(short, np.int64)
-        cells = cells_of_keys(names.take(pa.array(at)), "", metadata, where=where)
+    cells = cells_of_keys(names.take(pa.array(at)), "", metadata, where=where)
     inside = cells >= 0
     return cells[inside], at[inside]
 
 
 def _expression(metadata: ArrayMetadata) -> str:
-    number, ndim = "(0|[1-9][0-9]*)", len(metadata.shape)
+    number, ndim = "(0|[1-9][0-9]{0,17})", len(metadata.shape)  # no grid has 10^18 chunks
     prefix, separator = re.escape(metadata.key_prefix), re.escape(metadata.separator)
     if not ndim:
         return f"^{re.escape(metadata.key_prefix.rstrip(metadata.separator) or '0')}$"
