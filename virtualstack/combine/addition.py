@@ -12,7 +12,7 @@ from virtualstack.combine.fitting import Fitting, check_presence, fitted, lackin
 from virtualstack.combine.part import Part, bundled_in, each_node, group_from
 from virtualstack.combine.planned import facts_of, planned
 from virtualstack.combine.region import Region, placed, with_dims
-from virtualstack.errors import CombineError, Remedy
+from virtualstack.errors import CombineError, Remedy, UnsupportedFeatureError
 from virtualstack.manifests import ManifestGroup
 from virtualstack.manifests.manifest import Overlay
 from virtualstack.planning import make_plan
@@ -21,7 +21,21 @@ from virtualstack.planning.groups import declared_facts
 from virtualstack.planning.labels import check_kinds
 from virtualstack.storage import Storage, StorageLike
 
-__all__ = ["Addition", "appended", "growing_dimension"]
+__all__ = ["Addition", "appended", "check_complete", "growing_dimension"]
+
+
+def check_complete(stored: ManifestGroup, /) -> None:
+    """Raise an error if a target has a variable that its reader refuses: written again, the target would lack it."""
+    for path, node in stored.walk():
+        for refusal in node.refusals:
+            if refusal.kind == "refused":
+                raise UnsupportedFeatureError(
+                    f"'{stored.url}' has '{path}{refusal.path}', which cannot be written again: {refusal.reason}",
+                    Remedy("write another target without this variable, and add to that"),
+                    url=stored.url,
+                    variable=refusal.path,
+                    feature=refusal.reason,
+                )
 
 
 def growing_dimension(stored: ManifestGroup, /) -> str:

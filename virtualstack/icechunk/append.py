@@ -10,9 +10,8 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from typing import Any, Literal
 
-from virtualstack.combine.addition import Addition
+from virtualstack.combine.addition import Addition, check_complete
 from virtualstack.combine.region import Region
-from virtualstack.errors import UnsupportedFeatureError
 from virtualstack.icechunk.forms import ICECHUNK, with_text_fill
 from virtualstack.icechunk.reader import SessionSources, read_session
 from virtualstack.icechunk.writer import all_or_nothing, check_store, group_path, write_group
@@ -86,15 +85,7 @@ def writing(
 def _stored(store: Any, path: str, sources: SessionSources) -> ManifestGroup:
     """Read a group of a session; coordinates and variables of one inline chunk are in memory."""
     stored = read_session(store, path, sources=sources)
-    for below, node in stored.walk():
-        for refusal in node.refusals:
-            if refusal.kind == "refused":
-                raise UnsupportedFeatureError(
-                    f"the group '/{path}' of the session has '{below}{refusal.path}', which cannot be written again: "
-                    f"{refusal.reason}. Delete this variable from the repository, or append with zarr",
-                    variable=refusal.path,
-                    feature=refusal.reason,
-                )
+    check_complete(stored)
     return stored.map_arrays(_loaded)
 
 

@@ -6,8 +6,8 @@ import os
 from collections.abc import Mapping
 from typing import Any, Literal
 
-from virtualstack.combine.addition import Addition
-from virtualstack.errors import UnsupportedFeatureError, WriterError
+from virtualstack.combine.addition import Addition, check_complete
+from virtualstack.errors import WriterError
 from virtualstack.formats.base import ReadOptions, access_of_source, read_permitted
 from virtualstack.kerchunk.reader import Kerchunk
 from virtualstack.kerchunk.writer import write_kerchunk
@@ -49,16 +49,7 @@ def to_kerchunk(
         )
     url, own = absolute_url(target), ReadOptions(allow=read_allowed_urls(allow))
     stored = read_permitted(Kerchunk(), url, reached, own).with_access(access_of_source(None, url, reached, own))
-    for path, node in stored.walk():
-        for refusal in node.refusals:
-            if refusal.kind == "refused":
-                raise UnsupportedFeatureError(
-                    f"'{stored.url}' has '{path}{refusal.path}', which cannot be written again: {refusal.reason}. "
-                    "Nothing was changed. Write references without this variable, and append to those",
-                    url=stored.url,
-                    variable=refusal.path,
-                    feature=refusal.reason,
-                )
+    check_complete(stored)
     made, _ = addition.add(stored, group, bundled=_inline_in)
     write_kerchunk(made, target, storage=reached, **options)
     return None
