@@ -10,7 +10,7 @@ from tests.data.arrays import referenced
 from tests.kerchunk.reading import parquet_bytes
 from virtualstack.errors import MalformedFileError
 from virtualstack.kerchunk.document import SCHEMA, parquet_files, reference_dict
-from virtualstack.kerchunk.parquet_table import ParquetTable, read_record, unpacked_size
+from virtualstack.kerchunk.parquet_table import parse_zmetadata, read_record, unpacked_size
 from virtualstack.kerchunk.references import WHOLE
 from virtualstack.location import Location
 from virtualstack.manifests import EMPTY, FIRST, INLINE, ChunkEncoding, ChunkManifest, Fill
@@ -73,7 +73,7 @@ def test_columns_come_back(record_size):
     """Our reader gives the manifest's columns, whatever the size of files."""
     made = hierarchy()
     files = dict(parquet_files(made, record_size=record_size))
-    assert ParquetTable.from_zmetadata(files[".zmetadata"], where="r").record_size == record_size
+    assert parse_zmetadata(files[".zmetadata"], where="r")[1] == record_size
     heap = made.manifests["g/v"].inline
     for record, first in enumerate(range(0, 25, record_size)):
         entries = made.manifests["g/v"].entries[first : first + record_size]
@@ -148,7 +148,7 @@ def test_zmetadata_of_something_else(zmetadata):
     with pytest.raises(
         MalformedFileError, match=r"'.zmetadata' of 'r' has no 'metadata', or the invalid 'record_size'"
     ):
-        ParquetTable.from_zmetadata(zmetadata, where="r")
+        parse_zmetadata(zmetadata, where="r")
 
 
 def test_files_that_contradict_the_metadata():

@@ -180,16 +180,10 @@ def account_for(
     if unsupported == "skip":
         warn(_left_out(node, refused))
         return
-    if node.url is None and len(urls) > 1:
-        raise UnsupportedFeatureError(
-            f"{counted(len(refused), 'variable')} of the {len(urls)} files '{urls[0]}', ... cannot be referenced: "
-            f"{_listed(refused)}",
-            *_remedies(refused, unsupported, with_paths=False),
-            variable=refused[0].path,
-            feature=refused[0].reason,
-        )
+    are_many = node.url is None and len(urls) > 1
+    where = f"{len(urls)} files '{urls[0]}', ..." if are_many else f"'{node.url}'"
     raise UnsupportedFeatureError(
-        f"'{node.url}': {len(refused)} variable{'s' * (len(refused) > 1)} cannot be referenced: {_listed(refused)}",
+        f"{where}: {counted(len(refused), 'variable')} cannot be referenced: {_listed(refused)}",
         *_remedies(refused, unsupported, with_paths=with_children and bool(node.groups)),
         url=node.url,
         variable=refused[0].path,

@@ -6,7 +6,6 @@ Page headers are read first: they limit the memory that pyarrow takes.
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
@@ -21,7 +20,7 @@ from virtualstack.kerchunk.table import inline_bytes
 from virtualstack.printable import first_names
 from virtualstack.zarr.metadata.attributes import parse_json
 
-__all__ = ["ParquetTable", "check_size", "read_record", "unpacked_size"]
+__all__ = ["check_size", "parse_zmetadata", "read_record", "unpacked_size"]
 
 # parquet.thrift: numbers of fields
 _ROW_GROUPS, _GROUP_COLUMNS, _COLUMN_METADATA = 4, 1, 3
@@ -173,24 +172,16 @@ _BATCH_ROWS = 1 << 20
 """Rows that are decoded at a time."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class ParquetTable:
-    """References in a directory of parquet files, each with a fixed number of chunks of one array."""
-
-    metadata: Mapping[str, Any]
-    record_size: int
-
-    @classmethod
-    def from_zmetadata(cls, zmetadata: bytes, /, *, where: str) -> ParquetTable:
-        """Read ``.zmetadata``."""
-        data = parse_json(zmetadata, where=f".zmetadata' of '{where}")
-        metadata, size = (data.get("metadata"), data.get("record_size")) if isinstance(data, Mapping) else (None, None)
-        if not isinstance(metadata, Mapping) or type(size) is not int or not 0 < size <= _MAX_RECORDS:
-            raise MalformedFileError(
-                f"'.zmetadata' of '{where}' has no 'metadata', or the invalid 'record_size' {size!r}: it does not "
-                "belong to references. Check the path"
-            )
-        return cls(metadata=metadata, record_size=size)
+def parse_zmetadata(zmetadata: bytes, /, *, where: str) -> tuple[Mapping[str, Any], int]:
+    """Return the zarr metadata by key, and the number of chunks in each parquet file, from ``.zmetadata``."""
+    data = parse_json(zmetadata, where=f".zmetadata' of '{where}")
+    metadata, size = (data.get("metadata"), data.get("record_size")) if isinstance(data, Mapping) else (None, None)
+    if not isinstance(metadata, Mapping) or type(size) is not int or not 0 < size <= _MAX_RECORDS:
+        raise MalformedFileError(
+            f"'.zmetadata' of '{where}' has no 'metadata', or the invalid 'record_size' {size!r}: it does not "
+            "belong to references. Check the path"
+        )
+    return metadata, size
 
 
 def read_record(data: bytes | memoryview, n_rows: int, record_size: int | None = None, /, *, where: str) -> References:

@@ -24,7 +24,7 @@ from virtualstack.errors import (
     UnsupportedFeatureError,
 )
 from virtualstack.formats.base import ReadOptions, check_references, permitted
-from virtualstack.kerchunk.parquet_table import ParquetTable, check_size, read_record
+from virtualstack.kerchunk.parquet_table import check_size, parse_zmetadata, read_record
 from virtualstack.kerchunk.references import (
     FOLDER_SUFFIXES,
     WHOLE,
@@ -238,24 +238,24 @@ class Kerchunk:
         if zmetadata is None:
             source = storage.source(url)
             return self._from_table(_parse(source), base, storage, options, url)
-        table = ParquetTable.from_zmetadata(zmetadata.read(0, zmetadata.size), where=url)
+        metadata, record_size = parse_zmetadata(zmetadata.read(0, zmetadata.size), where=url)
         # a storage without the caches of this one read
         lasting = Storage(storage.given, storage.carried, permissions=storage.permissions, named=storage.named)
 
-        def read(path: str, metadata: ArrayMetadata) -> tuple[Manifest, int]:
+        def read(path: str, described: ArrayMetadata) -> tuple[Manifest, int]:
             records = RecordFiles(
                 url=url,
                 path=path,
-                metadata=metadata,
-                record_size=table.record_size,
+                metadata=described,
+                record_size=record_size,
                 base=base,
                 version=zmetadata.location,
                 storage=lasting,
             )
-            return paged_manifest(records, metadata, path=path, where=url, page_size=table.record_size), 0
+            return paged_manifest(records, described, path=path, where=url, page_size=record_size), 0
 
         return build_group(
-            table.metadata,
+            metadata,
             read,
             where=url,
             url=url,
