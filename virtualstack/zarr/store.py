@@ -18,7 +18,7 @@ from virtualstack.manifests import ManifestArray, ManifestGroup
 from virtualstack.manifests.grid import parse_cell
 from virtualstack.reading import OnAbsent, check_absent
 from virtualstack.storage import Bytes, Storage, StorageLike
-from virtualstack.zarr.documents import attributes_document, group_document, why_refused
+from virtualstack.zarr.documents import attributes_document, group_document
 from virtualstack.zarr.keys import ZarrKeys
 from virtualstack.zarr.present import Chunk, Client, KeptSources, ZarrArray
 
@@ -191,7 +191,7 @@ class ManifestStore(Store):
     def _exists(self, key: str) -> bool:
         path, node, rest = self._keys.find(key.strip("/"))
         if rest == ["zarr.json"]:
-            return isinstance(node, ManifestGroup) or why_refused(node, name=path) is None
+            return isinstance(node, ManifestGroup) or isinstance(self._keys.array(path, node), ZarrArray)
         return self._existing(key) is not None
 
     def _size(self, key: str) -> int | None:

@@ -23,7 +23,6 @@ from virtualstack.errors import (
     WriterError,
 )
 from virtualstack.manifests import Fill
-from virtualstack.printable import counted
 from virtualstack.zarr.metadata.array import check_itemsize, malformed
 
 __all__ = [
@@ -243,14 +242,8 @@ def _fill(value: Any, stored: np.dtype[Any]) -> Fill:
         value = str(value)  # as zarr does: "" would mask true empty strings
     if value is None or (value == 0 and stored.kind in "SUTV" and not isinstance(value, str)):
         return Fill.zero(stored)
-    if stored.kind in "SV":
-        raw = base64.b64decode(value, validate=True)
-        if stored.kind == "S":
-            return Fill.from_value(np.frombuffer(raw.ljust(stored.itemsize, b"\0"), stored)[0], stored)
-        if len(raw) != stored.itemsize:
-            raise ValueError(f"expected {counted(stored.itemsize, 'byte')}, not {len(raw)}")
-        native = Fill.zero(stored).dtype
-        return Fill(native, raw if stored.names is None else np.frombuffer(raw, stored).astype(native).tobytes())
+    if stored.kind == "V":  # zarr has no arrays in fields
+        return Fill.from_value(np.frombuffer(base64.b64decode(value, validate=True), stored), stored)
     if stored.kind == "c" and not isinstance(value, list):
         value = [value, 0]
     try:
