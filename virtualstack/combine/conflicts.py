@@ -125,12 +125,11 @@ class Rules:
 
 def _tolerance(tolerance: Any) -> int | float | pd.Timedelta | None:
     """Return a tolerance as a number or a duration."""
-    number: Any = None
+    number = tolerance.item() if isinstance(tolerance, np.integer | np.floating) else tolerance
     if isinstance(tolerance, timedelta | np.timedelta64):
-        number = None if pd.isnull(tolerance) else pd.Timedelta(tolerance)
-    elif isinstance(tolerance, int | float | np.integer | np.floating) and not isinstance(tolerance, bool):
-        number = tolerance if isinstance(tolerance, int | float) else tolerance.item()
-    if tolerance is not None and not (number is not None and number >= type(number)(0)):
+        number = pd.Timedelta(tolerance)
+    is_distance = isinstance(number, int | float | pd.Timedelta) and not isinstance(number, bool)
+    if tolerance is not None and not (is_distance and number >= type(number)(0)):
         raise CombineError(
             f"tolerance={tolerance!r} is not a distance between labels. Give a number such as 1e-6, or for "
             "dates a timedelta such as pd.Timedelta('1min')",

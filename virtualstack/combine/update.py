@@ -23,8 +23,7 @@ from virtualstack.combine.precedence import Prefer, is_changed
 from virtualstack.combine.region import with_dims
 from virtualstack.dataset import virtual_array
 from virtualstack.errors import CombineError, Remedy
-from virtualstack.location import Location
-from virtualstack.manifests import ManifestArray, ManifestGroup
+from virtualstack.manifests import ManifestGroup
 from virtualstack.manifests.manifest import Overlay
 from virtualstack.planning import make_plan
 from virtualstack.planning.labels import check_kinds, distinct_labels, is_jitter, misfit
@@ -298,10 +297,5 @@ def _is_newer(variable: xr.Variable, old: xr.Variable) -> bool:
     mine, its = virtual_array(variable), virtual_array(old)
     if mine is None or its is None:
         return False
-    return any(is_changed(then, now) for then, now in _in_both(its, mine))
-
-
-def _in_both(old: ManifestArray, new: ManifestArray) -> list[tuple[Location, Location]]:
-    """Return pairs of locations, old and new, of the sources that both arrays refer to."""
-    known = {x.url: x for x in new.in_memory().compact().locations}
-    return [(x, known[x.url]) for x in old.in_memory().compact().locations if x.url in known]
+    known = {x.url: x for x in mine.in_memory().compact().locations}
+    return any(x.url in known and is_changed(x, known[x.url]) for x in its.in_memory().compact().locations)

@@ -24,7 +24,7 @@ def data_variables(group: ManifestGroup, /) -> dict[str, ManifestArray]:
 
 
 def declared_facts(group: ManifestGroup, /) -> FileFacts:
-    """Return the facts of a file that its metadata declare: all but the values of coordinates."""
+    """Return the facts of a file that decide its main dimension, of those that its metadata declare."""
     data = data_variables(group)
     axes: dict[str, int] = {}
     for array in data.values():
@@ -36,8 +36,6 @@ def declared_facts(group: ManifestGroup, /) -> FileFacts:
         sizes.update(zip(array.dimension_names or (), array.shape, strict=True))
     return FileFacts(
         source=group.url,
-        names=frozenset(data),
-        dims=max((tuple(x.dimension_names or ()) for x in data.values()), key=len, default=()),
         axes=axes,
         sizes=sizes,
         coordinates=coordinates,
@@ -46,7 +44,6 @@ def declared_facts(group: ManifestGroup, /) -> FileFacts:
             name for name, x in group.arrays.items() if not x.shape and name not in data and _is_time(x)
         ),
         unlimited=frozenset(name for _, node in group.walk() for name in node.unlimited),
-        attributes={**group.inherited, **group.attributes},
     )
 
 

@@ -8,7 +8,7 @@ from datetime import datetime
 
 from virtualstack.planning.sources import FromName
 
-__all__ = ["MEMBER", "dated", "differing_words"]
+__all__ = ["MEMBER", "dated", "differing_words", "is_date"]
 
 MEMBER = re.compile(
     r"(?:(r\d+i\d+p\d+(?:f\d+)?)|(?:r|m|mem|member|ens|ensemble|run|realization|number)(\d{1,3}))$", re.I
@@ -46,7 +46,7 @@ def dated(urls: Sequence[str], /) -> FromName | None:
             for after in (r"(?!\d)", "_"):
                 source = FromName(f"{before}({form}){after}", format=dates)
                 texts = source.texts(urls)
-                if len(set(texts)) < 2 or not all(_is_date(text, dates) for text in texts):
+                if len(set(texts)) < 2 or not all(is_date(text, dates) for text in texts):
                     continue
                 if len(set(texts)) == len(texts):
                     return _plainest(source, form, texts, urls)
@@ -63,8 +63,9 @@ def _plainest(source: FromName, form: str, texts: Sequence[str | None], urls: Se
     return source
 
 
-def _is_date(text: str | None, form: str) -> bool:
-    if text is None:
+def is_date(text: object, form: str, /) -> bool:
+    """Return whether a text is a date of a format, and not of other centuries by chance."""
+    if not isinstance(text, str):
         return False
     try:
         return 1800 <= datetime.strptime(text, form).year < 2200

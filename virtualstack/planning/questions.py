@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from datetime import datetime
 from itertools import pairwise
 from typing import Any
 
@@ -12,7 +11,7 @@ import numpy as np
 from virtualstack.errors import Code, CombineError, Remedy
 from virtualstack.planning.facts import FileFacts
 from virtualstack.planning.labels import Named, is_dates, is_jitter, misfit, span
-from virtualstack.planning.names import dated
+from virtualstack.planning.names import dated, is_date
 from virtualstack.planning.places import Place, highest, lowest
 from virtualstack.planning.sources import FromAttribute, FromName
 from virtualstack.planning.telling import Axis, enough_words
@@ -173,18 +172,10 @@ def _date_attributes(files: Sequence[FileFacts]) -> list[FromAttribute]:
         texts = [file.attributes.get(name) for file in files]
         if len(set(map(str, texts))) < len(texts) or any(x in name.lower() for x in _OF_PRODUCTION):
             continue
-        dates = next((x for x in _FORMATS if all(isinstance(t, str) and _is_of(t, x) for t in texts)), None)
+        dates = next((x for x in _FORMATS if all(is_date(t, x) for t in texts)), None)
         if dates is not None:
             found.append(FromAttribute(name, format=dates))
     return found
-
-
-def _is_of(text: str, form: str) -> bool:
-    try:
-        datetime.strptime(text, form)
-    except ValueError:
-        return False
-    return True
 
 
 def without_labels(files: Sequence[FileFacts], dims: Sequence[str], /) -> CombineError:

@@ -12,6 +12,8 @@ from virtualstack.drawing import Timeline
 from virtualstack.drawing.axes import plot_timeline
 from virtualstack.drawing.html import MAX_LISTED, folded, make_page, table
 from virtualstack.drawing.svg import svg_timeline
+from virtualstack.planning.sources import name_of
+from virtualstack.printable import counted
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -189,7 +191,7 @@ class Survey:
         n_series = self.eras["series"].nunique()
         kinds = f" in {n_series} series" if n_series > 1 else ""
         along = f", along '{self.dim}'" if self.dim else ", in the given order: no dimension was found"
-        yield f"{_count(len(self.table), 'file')}{kinds}{along}; {len(self.failures)} failed"
+        yield f"{counted(len(self.table), 'file')}{kinds}{along}; {len(self.failures)} failed"
         if self.plan:
             yield "\nhow they join"
             yield from (f"  {line}" for line in self.plan[:most])
@@ -223,10 +225,6 @@ def _html(rows: pd.DataFrame, columns: Sequence[str]) -> str:
     return table(columns, shown.where(shown.notna(), None).itertuples(index=False), total=len(rows))
 
 
-def _count(n: int, noun: str) -> str:
-    return f"{n:,} {noun}{'' if n == 1 else 's'}"
-
-
 def _part(title: str, rows: pd.DataFrame, most: int | None, line: Callable[[pd.Series], str]) -> Iterable[str]:
     if len(rows):
         yield f"\n{title}"
@@ -241,31 +239,31 @@ def _listed(rows: pd.DataFrame, most: int | None, line: Callable[[pd.Series], st
 
 
 def _era(row: pd.Series) -> str:
-    span = f"{row['first']} to {row['last']}, " if row["first"] else f"{_name(row['first_url'])} on, "
+    span = f"{row['first']} to {row['last']}, " if row["first"] else f"{name_of(row['first_url'])} on, "
     odd = f" ({row['outliers']} unlike)" if row["outliers"] else ""
-    return f"era {row['era']}: {span}{_count(row['files'], 'file')}{odd}" + (
+    return f"era {row['era']}: {span}{counted(row['files'], 'file')}{odd}" + (
         f": {row['changes']}" if row["changes"] else ""
     )
 
 
 def _outlier(row: pd.Series) -> str:
     at = f" ({row['first']})" if row["first"] else ""
-    return f"{_name(row['url'])}{at}: {row['differs']}"
+    return f"{name_of(row['url'])}{at}: {row['differs']}"
 
 
 def _duplicate(row: pd.Series) -> str:
     if row["kind"] == "repeats":
-        return f"{_name(row['url'])}: repeats {_count(row['values'], 'label')}"
-    n = "" if pd.isna(row["values"]) else f" ({_count(row['values'], 'label')})"
+        return f"{name_of(row['url'])}: repeats {counted(row['values'], 'label')}"
+    n = "" if pd.isna(row["values"]) else f" ({counted(row['values'], 'label')})"
     return f"{_pair(row)}: {row['kind']}{n}"
 
 
 def _pair(row: pd.Series) -> str:
-    return f"{_name(row['url'])} and {_name(row['other'])}"
+    return f"{name_of(row['url'])} and {name_of(row['other'])}"
 
 
 def _gap(row: pd.Series) -> str:
-    return f"{_count(row['steps'], 'step')} between {row['after']} and {row['before']}"
+    return f"{counted(row['steps'], 'step')} between {row['after']} and {row['before']}"
 
 
 def _differing(variables: pd.DataFrame) -> pd.DataFrame:
@@ -281,8 +279,8 @@ def _property(row: pd.Series) -> str:
     what = of if row["property"] == "present" else f"{row['property']} of {of}"
     often = " (in no era: too often)" if row["varies"] else ""
     return (
-        f"{what}: {_count(row['values'], 'value')}, most often {row['most']} "
-        f"({_count(row['files'], 'file')}); {_count(row['changes'], 'change')}{often}"
+        f"{what}: {counted(row['values'], 'value')}, most often {row['most']} "
+        f"({counted(row['files'], 'file')}); {counted(row['changes'], 'change')}{often}"
     )
 
 
@@ -293,7 +291,3 @@ def shortened(names: Sequence[str], /, most: int = 4) -> str:
     'a, b and 1 more'
     """
     return ", ".join(names[:most]) + (f" and {len(names) - most} more" if len(names) > most else "")
-
-
-def _name(url: str) -> str:
-    return url.rsplit("/", 1)[-1]

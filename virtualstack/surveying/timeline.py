@@ -11,6 +11,7 @@ from numpy.typing import NDArray
 
 from virtualstack.drawing import Timeline, TimelineDuplicate, TimelineEra, TimelineGap
 from virtualstack.planning.gaps import MissingSteps
+from virtualstack.planning.sources import name_of
 from virtualstack.surveying.coordinate import label, place_of
 
 __all__ = ["MAX_ITEMS", "PlaceAxis", "most_missing", "shorten", "survey_timeline"]
@@ -98,7 +99,7 @@ def most_missing(gaps: Sequence[tuple[str, MissingSteps]], axis: PlaceAxis, /) -
 
 def _pair(row: pd.Series, ends: Sequence[tuple[float, float] | None], axis: PlaceAxis) -> TimelineDuplicate:
     """Return a pair of files, at the first label that both can have."""
-    names = [row[key].rsplit("/", 1)[-1] for key in ("url", "other")]
+    names = [name_of(row[key]) for key in ("url", "other")]
     is_one = row["kind"] == "repeats"
     known = [x[0] for x in ends if x is not None]
     return TimelineDuplicate(
