@@ -5,7 +5,7 @@ Everything else must be equal, and is checked.
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Sequence
 from dataclasses import replace
 from typing import Any, cast
 
@@ -18,13 +18,13 @@ from virtualstack.combine.absent import absent_joined, absent_variables, missing
 from virtualstack.combine.align import align
 from virtualstack.combine.conflicts import Rules, joined, merge_attributes, with_attributes
 from virtualstack.combine.equal_variables import KEEP_STORED, Remedies, are_equal, the_same
-from virtualstack.combine.part import Attribute, Part, over_index
+from virtualstack.combine.part import Part, over_index
 from virtualstack.dataset import all_virtual, expand_dims, make_index, virtual_array
 from virtualstack.errors import CombineError, Remedy
 from virtualstack.planning.labels import check_kinds
 from virtualstack.storage import Storage
 
-__all__ = ["check_calendars", "concat_parts", "merge_parts", "unite_parts"]
+__all__ = ["check_calendars", "concat_parts", "merge_parts"]
 
 
 def concat_parts(
@@ -47,63 +47,61 @@ def concat_parts(
     followers = scalars if rules.scalars_follow else ()
     joined_names = _joined(parts, dim, rules, storage, followers, is_new=is_new)
     parts = _of_all_variables(parts, dim, joined_names, rules)
-    variables, indexes = {}, {}
-    left_out: set[Attribute] = set()
-    for name in parts[0].variables:
-        members = [part.variables[name] for part in parts]
+
+    def join(name: str, members: Sequence[xr.Variable]) -> tuple[PandasIndex | None, xr.Variable] | None:
         if name not in joined_names:
-            variables[name] = members[0]
-            if not all(name in part.indexes for part in parts):  # labels of indexes are aligned already
-                variables[name] = the_same(
-                    name,
-                    parts,
-                    storage,
-                    rules,
-                    why=f"does not have the dimension '{dim}' that files are joined along",
-                    remedies=_remedies(name, parts, dim, rules, is_append),
-                )
-            if name in parts[0].indexes:
-                indexes[name] = parts[0].indexes[name]
-        elif not is_new and any(name in part.indexes for part in parts):
-            indexes[name], variables[name] = _join_labels(name, parts)
-        else:
-            if name in followers:
-                members = _of_common_dims(members, parts)
-            variables[name] = _join(name, members, parts, dim)
-            if name == dim and virtual_array(variables[name]) is None:
-                indexes[name], variables[name] = make_index(name, variables[name])
-        attributes, found = merge_attributes([x.attrs for x in members], rules, name=name, sources=parts)
-        variables[name] = with_attributes(variables[name], attributes)
-        left_out |= found
-    return unite_parts(parts, dim, variables, indexes, rules, left_out)
+            return None
+        if not is_new and any(name in part.indexes for part in parts):
+            return _join_labels(name, parts)
+        if name in followers:
+            members = _of_common_dims(members, parts)
+        variable = _join(name, members, parts, dim)
+        return make_index(name, variable) if name == dim and virtual_array(variable) is None else (None, variable)
+
+    why = f"does not have the dimension '{dim}' that files are joined along"
+    return _assembled(parts, dim, join, rules, storage, why, lambda name: _remedies(name, parts, dim, rules, is_append))
 
 
-def unite_parts(
+def _assembled(
     parts: Sequence[Part],
     dim: str | None,
-    variables: Mapping[str, xr.Variable],
-    indexes: Mapping[str, PandasIndex],
+    join: Callable[[str, Sequence[xr.Variable]], tuple[PandasIndex | None, xr.Variable] | None],
     rules: Rules,
-    left_out: Iterable[Attribute],
-    /,
+    storage: Storage,
+    why: str,
+    remedies: Callable[[str], Remedies],
 ) -> Part:
-    """Return the part of joined variables, with the attributes that hold for all parts and the notes for reports."""
-    attributes, found = merge_attributes([part.attributes for part in parts], rules, name=None, sources=parts)
-    refusals = dict.fromkeys(x for part in parts for x in part.refusals)
-    sizes: dict[str, int] = {}
-    for variable in variables.values():
-        sizes.update({str(dim): n for dim, n in variable.sizes.items()})
+    """Return one part with all variables, and the attributes and notes that hold for all parts.
+
+    Variables that ``join`` does not join must be the same; the message says ``why``, with ``remedies``.
+    """
+    variables: dict[str, xr.Variable] = {}
+    indexes: dict[str, PandasIndex] = {}
+    attributes, left_out = merge_attributes([part.attributes for part in parts], rules, name=None, sources=parts)
+    for name in dict.fromkeys(name for part in parts for name in part.variables):
+        having = [part for part in parts if name in part.variables]
+        members = [part.variables[name] for part in having]
+        index, variable = join(name, members) or (having[0].indexes.get(name), None)
+        if variable is None and all(name in part.indexes for part in having):
+            variable = members[0]  # labels of indexes are aligned already
+        elif variable is None:
+            variable = the_same(name, having, storage, rules, why=why, remedies=remedies(name))
+        if index is not None:
+            indexes[name] = index
+        own, found = merge_attributes([x.attrs for x in members], rules, name=name, sources=having)
+        variables[name] = with_attributes(variable, own)
+        left_out |= found
     return Part(
         variables=variables,
-        sizes=sizes,
+        sizes={str(dim): n for variable in variables.values() for dim, n in variable.sizes.items()},
         coordinates=parts[0].coordinates.union(*(part.coordinates for part in parts)) & variables.keys(),
         indexes=indexes,
         attributes=attributes,
         encoding=parts[0].encoding,
-        refusals=tuple(refusals),
+        refusals=tuple(dict.fromkeys(x for part in parts for x in part.refusals)),
         source=next((part.source for part in parts if part.n_files), None),
         n_files=sum(part.n_files for part in parts),
-        left_out=found.union(left_out),
+        left_out=left_out,
         absent=absent_joined([part.absent for part in parts], dim, [part.sizes.get(dim or "", 1) for part in parts]),
     )
 
@@ -346,24 +344,10 @@ def merge_parts(parts: Sequence[Part], rules: Rules, storage: Storage, /) -> Par
         return parts[0]
     parts = align(parts, rules)
     _check_lengths(parts)
-    variables, indexes = {}, {}
-    left_out: set[Attribute] = set()
-    names = dict.fromkeys(name for part in parts for name in part.variables)
-    for name in names:
-        having = [part for part in parts if name in part.variables]
-        same = having[0].variables[name]
-        if not all(name in part.indexes for part in having):  # labels of indexes are aligned already
-            same = the_same(name, having, storage, rules, why="is in several files that are joined side by side")
-        if name in having[0].indexes:
-            indexes[name] = having[0].indexes[name]
-        members = [part.variables[name] for part in having]
-        attributes, found = merge_attributes([x.attrs for x in members], rules, name=name, sources=having)
-        variables[name] = with_attributes(same, attributes)
-        left_out |= found
-    parts = [
-        replace(part, absent=absent_variables(part.absent, names.keys() - part.variables.keys())) for part in parts
-    ]
-    return unite_parts(parts, None, variables, indexes, rules, left_out)
+    names = {name for part in parts for name in part.variables}
+    parts = [replace(part, absent=absent_variables(part.absent, names - part.variables.keys())) for part in parts]
+    why = "is in several files that are joined side by side"
+    return _assembled(parts, None, lambda name, members: None, rules, storage, why, lambda name: Remedies())
 
 
 def _check_lengths(parts: Sequence[Part]) -> None:
