@@ -93,30 +93,20 @@ def reindex_dataset(
             variable=name,
             property="labels",
         )
-    loaded = dataset.drop_vars(virtual)
     options: dict[str, Any] = {}
     if fill_value is not None:  # of the types of maps, xarray knows dict
         options["fill_value"] = dict(fill_value) if isinstance(fill_value, Mapping) else fill_value
-    result = loaded.reindex(indexers, method=method, tolerance=tolerance, **options)
+    labels = dataset.drop_vars(virtual).reindex(indexers, method=method, tolerance=tolerance, **options)
     targets = {}
     for dim in indexers:
-        if dim not in dataset.dims:
-            continue
-        counted = xr.DataArray(np.arange(dataset.sizes[dim]), dims=[dim], coords={dim: dataset[dim].variable})
-        found = counted.reindex({dim: indexers[dim]}, method=method, tolerance=tolerance, fill_value=-1)
-        if result[dim].dtype != dataset[dim].dtype:
-            result[dim].encoding.pop("dtype", None)
-        index = cast(PandasIndex, result.xindexes[dim])
-        targets[str(dim)] = ReindexTarget(index, found.values.astype(np.int64), dataset.sizes[dim])
-    rules = Rules(fill_value=fill_value)
-    changed = {
-        name: reindex_variable(str(name), dataset.variables[name], targets, rules.fill(str(name))) for name in virtual
-    }
-    coords = {name: changed[name] for name in virtual if name in dataset.coords}
-    result = result.assign_coords(xr.Coordinates(coords, indexes={}))
-    result = result.assign({name: changed[name] for name in virtual if name not in dataset.coords})
-    result = result[[*dataset.data_vars, *result.coords]]  # in their order, with coordinates of unused dimensions
-    result.attrs, result.encoding = dict(dataset.attrs), dict(dataset.encoding)
+        if dim in dataset.dims:
+            counted = xr.DataArray(np.arange(dataset.sizes[dim]), dims=[dim], coords={dim: dataset[dim].variable})
+            found = counted.reindex({dim: indexers[dim]}, method=method, tolerance=tolerance, fill_value=-1)
+            index = cast(PandasIndex, labels.xindexes[dim])
+            targets[str(dim)] = ReindexTarget(index, found.values.astype(np.int64), dataset.sizes[dim])
+    result = reindex_part(Part.from_dataset(dataset), targets, Rules(fill_value=fill_value)).dataset()
+    result = result.assign_coords({dim: x for dim, x in labels.coords.items() if dim not in result.coords})
+    result.encoding = dict(dataset.encoding)
     return result
 
 
