@@ -148,10 +148,7 @@ _UNSOUND = {
     f"{_IMAGECODECS}jpegls": "CharLS 2.4 may never end",
     f"{_IMAGECODECS}jpegxr": "jxrlib may write beyond its memory",
 }
-_IMAGES = {
-    f"{_IMAGECODECS}{name}": kind
-    for name, kind in {"jpeg": "jpeg", "lerc": "lerc", "png": "png", "webp": "webp"}.items()
-}
+_IMAGES = {f"{_IMAGECODECS}{name}": name for name in ("jpeg", "lerc", "png", "webp")}
 _SMALL_OUTPUT = frozenset(
     f"{_IMAGECODECS}{name}"
     for name in (

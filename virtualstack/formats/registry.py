@@ -384,8 +384,7 @@ def _by_suffix_of_folder(url: str) -> Format | None:
     name = url.rstrip("/").rpartition("/")[2].lower()
     if name.endswith(_ANY_ZARR) and not is_remote(url):
         return None  # other zarr formats use this suffix as well, and looking at the folder is cheap
-    rows = (row for row in BUILT_IN if row.target is not None and not row.magic)
-    return next((row for row in rows if name.endswith(row.suffixes)), None)
+    return next((row for row in BUILT_IN if not row.magic and name.endswith(row.suffixes)), None)
 
 
 def _possible_stores(url: str) -> Sequence[Format]:

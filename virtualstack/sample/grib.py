@@ -15,7 +15,6 @@ import numpy as np
 from numpy.typing import NDArray
 
 from virtualstack.codecs.grib.library import import_eccodes
-from virtualstack.errors import MissingDependencyError
 from virtualstack.sample.fields import air_temperature, texture
 from virtualstack.sample.hdf5 import make_folder
 
@@ -70,7 +69,7 @@ def forecasts(folder: str | os.PathLike[str], /) -> list[str]:
     >>> dict(vs.open_virtual_mfdataset(files).sizes)
     {'number': 3, 'time': 4, 'step': 4, 'isobaricInhPa': 2, 'latitude': 37, 'longitude': 72}
     """
-    _check_eccodes()
+    import_eccodes()  # raises an error before a folder is made
     where, paths = make_folder(folder), []
     with _opened() as template:
         for run in range(4):
@@ -112,7 +111,7 @@ def analyses(folder: str | os.PathLike[str], /) -> list[str]:
     >>> [path for path in tree.groups if tree[path].data_vars]
     ['/isobaricInhPa/instant', '/surface/instant']
     """
-    _check_eccodes()
+    import_eccodes()  # raises an error before a folder is made
     where = make_folder(folder)
     lat, lon = np.linspace(90, -90, 37)[:, None], np.arange(0.0, 360, 5)
     rain = 5 * np.clip(texture(lon / 90, lat / 60, seed=12), 0, None)
@@ -133,13 +132,6 @@ def analyses(folder: str | os.PathLike[str], /) -> list[str]:
     ):
         (where / name).write_bytes(data)
     return [str(where / name) for name in ("analysis.grib2", "rain.grib2.gz", "versions.grib2")]
-
-
-def _check_eccodes() -> None:
-    try:
-        import_eccodes()
-    except ImportError as error:
-        raise MissingDependencyError("writing GRIB", extra="grib") from error
 
 
 def _message(template: int, start: datetime, step: int, member: int, level: int) -> bytes:

@@ -257,8 +257,9 @@ def group_variables(table: FieldTable, variables: Sequence[GribVariable], layout
             reason = f"its values have no latitude and longitude: {grid.obstacle}"
             refusals.append(Refusal(path=path, reason=reason, kind="noted"))
         _warn_if_sparse(table, variable)
-        for name in own.keys() - coordinates.keys() - layout.dropped:
-            made[name] = coordinate_array(table, variable, name, own[name], inline_limit=layout.inline_limit)
+        for name, coordinate in own.items():
+            if name not in coordinates and name not in layout.dropped:
+                made[name] = coordinate_array(table, variable, name, coordinate, inline_limit=layout.inline_limit)
         coordinates |= own
         cells, others = variable.cells()
         arrays[variable.name] = variable_array(
@@ -271,7 +272,7 @@ def group_variables(table: FieldTable, variables: Sequence[GribVariable], layout
             )
             refusals.append(Refusal(path=path, reason=reason, kind="noted"))
     return ManifestGroup(
-        arrays={**{name: made[name] for name in coordinates if name in made}, **arrays},
+        arrays={**made, **arrays},
         coordinates=frozenset(made),
         loaded=frozenset(name for name, array in made.items() if array.in_memory().inline),
         refusals=tuple(refusals),

@@ -181,16 +181,11 @@ def _series(
         levels.append(own)
     if ome is not None and number < len(ome.pixels):
         return ome.describe(number, pages, levels)
-    return _made(levels, pages, {})
+    return Series(levels=_levels(levels), pages=pages, is_stack=True)
 
 
-def _made(
-    levels: Iterable[Sequence[Image | None]],
-    pages: tuple[tuple[str, int], ...],
-    coordinates: Mapping[str, tuple[Any, Mapping[str, Any]]],
-) -> Series:
-    there = tuple(Level(images=tuple(images)) for images in levels)
-    return Series(levels=there, pages=pages, is_stack=True, coordinates=coordinates)
+def _levels(levels: Iterable[Sequence[Image | None]]) -> tuple[Level, ...]:
+    return tuple(Level(images=tuple(images)) for images in levels)
 
 
 def _images(
@@ -284,7 +279,7 @@ class _Ome:
         if len(names) == lengths.get("c", 1) and all(names):
             texts = np.array(names, np.dtypes.StringDType())
             coordinates["c"] = (texts if "c" in lengths else texts.reshape(()), {})
-        return _made(levels, pages, coordinates)
+        return Series(levels=_levels(levels), pages=pages, is_stack=True, coordinates=coordinates)
 
 
 def _xml(text: str) -> ElementTree.Element | None:

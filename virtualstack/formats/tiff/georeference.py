@@ -12,9 +12,8 @@ import io
 import json
 import math
 from collections.abc import Callable, Iterator, Mapping
-from dataclasses import dataclass
 from importlib.util import find_spec
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
@@ -51,8 +50,7 @@ type GeoKeys = dict[int, int | float | str | tuple[float, ...]]
 """Values by key; see OGC 19-008r4, 7.1."""
 
 
-@dataclass(frozen=True, slots=True)
-class Transform:
+class Transform(NamedTuple):
     """An affine transform, in GDAL's order: ``x = x0 + xi * i + xj * j``, ``y = y0 + yi * i + yj * j`` of corners."""
 
     x0: float
@@ -69,7 +67,7 @@ class Transform:
 
     def text(self) -> str:
         """Return the six numbers in the format of GDAL and rioxarray."""
-        return " ".join(str(x) for x in (self.x0, self.xi, self.xj, self.y0, self.yi, self.yj))
+        return " ".join(map(str, self))
 
     def scaled(self, across: float, down: float, /) -> Transform:
         """Return the transform of an overview, whose pixels are larger."""
