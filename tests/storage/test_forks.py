@@ -136,7 +136,7 @@ def test_a_child_drops_no_connection():
     """That would wake threads that it does not have, by a lock that one of them may have had: it waited for ever."""
     with RangeServer({"a": bytes(1000)}) as server:
         Storage.from_option(None).source(server.url("a")).read(0, 9)
-        there = [weakref.ref(x) for x in connections._STATE.connections.values()]
+        there = [weakref.ref(x) for x in connections._CONNECTIONS.values()]
         assert all(ref() is not None for ref in there)
 
         def child():

@@ -30,7 +30,7 @@ from tests.earthdata_server import Earthdata
 from tests.servers import RangeServer
 from tests.storage.sso import SSO_PROFILE, sso_portal
 from virtualstack.storage.identities import earthdata
-from virtualstack.storage.obstore import _STATE
+from virtualstack.storage.obstore import _CONNECTIONS
 
 PAGE = Path(__file__).parents[2] / "docs" / "reference" / "identities.md"
 BEGIN, END = "<!-- table, written by tests/storage/test_identity_table.py -->\n", "<!-- end of table -->\n"
@@ -70,7 +70,7 @@ def send_to_a_worker(place, tmp_path):
     """As a worker sees it: no connection is open, and no storage= is given."""
     vds = vs.open_virtual_dataset(f"{place.folder}/f1.nc", storage=place.storage)
     data = pickle.dumps(vds)
-    _STATE.connections.clear()
+    _CONNECTIONS.clear()
     return pickle.loads(data).virtual.open()["t"].values, VALUES[3_000:]
 
 

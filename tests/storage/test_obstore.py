@@ -83,7 +83,7 @@ def test_keys_that_obstore_cannot_express(s3):
 def test_connections_are_bounded(monkeypatch):
     """Presigned URLs do not pile up connections."""
     monkeypatch.setattr("virtualstack.storage.obstore._MAX_CONNECTIONS", 3)
-    monkeypatch.setattr("virtualstack.storage.obstore._STATE.connections", {})
+    monkeypatch.setattr("virtualstack.storage.obstore._CONNECTIONS", {})
     made = [connect(f"http://host/x?{n}", None, "")[0] for n in range(10)]
     assert connect("http://host/x?9", None, "")[0] is made[9]
     assert connect("http://host/x?0", None, "")[0] is not made[0]

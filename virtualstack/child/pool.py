@@ -68,21 +68,26 @@ def run_in_child(function: str, /, *arguments: Any, seconds: float = _MAX_SECOND
     Traceback (most recent call last):
     virtualstack.child.pool.ChildDiedError: crashed (SIGABRT)
     """
+
+    def call(is_new: bool) -> Any:
+        child = _pool.take(is_new=is_new)
+        try:
+            child.n_uses += 1
+            return child.ask(("call", seconds, function, arguments))
+        finally:
+            child.pool.give_back(child)
+
+    return _in_a_new_one_if_doubtful(call)
+
+
+def _in_a_new_one_if_doubtful(call: Callable[[bool], Any]) -> Any:
+    """Make a call again in a new child if an earlier call may have damaged the child that died."""
     try:
-        return _run(function, arguments, seconds)
+        return call(False)
     except ChildDiedError as error:
         if not error.is_doubtful:
             raise
-    return _run(function, arguments, seconds, is_new=True)
-
-
-def _run(function: str, arguments: tuple[Any, ...], seconds: float, *, is_new: bool = False) -> Any:
-    child = _pool.take(is_new=is_new)
-    try:
-        child.n_uses += 1
-        return child.ask(("call", seconds, function, arguments))
-    finally:
-        child.pool.give_back(child)
+    return call(True)
 
 
 class InChild:
@@ -116,14 +121,9 @@ class InChild:
 
     def call(self, method: str, /, *arguments: Any) -> Any:
         """Call a method."""
-        try:
-            return self._call(method, arguments)
-        except ChildDiedError as error:
-            if not error.is_doubtful:
-                raise
-        return self._call(method, arguments, is_new=True)
+        return _in_a_new_one_if_doubtful(lambda is_new: self._call(method, arguments, is_new=is_new))
 
-    def _call(self, method: str, arguments: tuple[Any, ...], *, is_new: bool = False) -> Any:
+    def _call(self, method: str, arguments: tuple[Any, ...], *, is_new: bool) -> Any:
         child = self._child
         if child is None or child.is_dead:
             self.close()

@@ -22,7 +22,6 @@ import os
 import posixpath
 import threading
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 from urllib.parse import quote, unquote
 
@@ -76,13 +75,9 @@ _EXAMPLES: Mapping[str, Mapping[str, Any]] = {
 _SAFE = "/!$&'()*+,;=:@~[]^|"  # characters that obstore does not encode in the path of an http URL
 
 
-@dataclass(slots=True)
-class _State:
-    lock: threading.Lock
-    connections: dict[object, Connection]
-
-
-_STATE = _State(threading.Lock(), {})
+_LOCK = threading.Lock()
+_CONNECTIONS: dict[object, Connection] = {}
+"""Connections of this process; a forked child drops none, as that would wait for threads that it does not have."""
 
 
 class Connection:
@@ -394,12 +389,12 @@ def _environment() -> int:
 
 
 def _shared(name: object, make: Callable[[], Connection]) -> Connection:
-    with _STATE.lock:
-        if name not in _STATE.connections:
-            while len(_STATE.connections) >= _MAX_CONNECTIONS:
-                del _STATE.connections[next(iter(_STATE.connections))]
-            _STATE.connections[name] = make()
-        return _STATE.connections[name]
+    with _LOCK:
+        if name not in _CONNECTIONS:
+            while len(_CONNECTIONS) >= _MAX_CONNECTIONS:
+                del _CONNECTIONS[next(iter(_CONNECTIONS))]
+            _CONNECTIONS[name] = make()
+        return _CONNECTIONS[name]
 
 
 def _key(store: Any, url: str, prefix: str) -> str:

@@ -333,10 +333,10 @@ class Storage:
         a time. If few of the listed keys are wanted, keys are requested one by one. So are all URLs at web servers, and
         URLs that cannot be listed. After a hundred failures in a row, the remaining URLs are not requested.
         """
-        places: dict[tuple[str, str, bool], list[int]] = {}
+        places: dict[tuple[str, str, type], list[int]] = {}
         for i, url in enumerate(urls):
             prefix, backend = self.find(url)
-            places.setdefault((prefix, split_url(url)[0], _is_unnamed(backend)), []).append(i)
+            places.setdefault((prefix, split_url(url)[0], type(backend)), []).append(i)
         found: dict[int, Location | StorageError] = {}
         for (prefix, *_), numbers in places.items():
             backend = self.find(urls[numbers[0]])[1]
@@ -409,11 +409,6 @@ def open_source(
 def _chosen(*accesses: Access) -> Stale:
     """Return the first reaction to changed sources that is not the default."""
     return next((x.stale for x in accesses if x.stale != "error"), "error")
-
-
-def _is_unnamed(backend: object) -> bool:
-    """Return whether a backend is for a bucket or web server that only references name."""
-    return isinstance(backend, UnnamedBucket | PublicWeb)
 
 
 def _sorted(entries: Mapping[str, object]) -> tuple[tuple[str, object], ...]:
