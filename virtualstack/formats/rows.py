@@ -68,14 +68,15 @@ def place_rows(
 ) -> Chunks:
     """Return the byte range of each chunk; records of several variables are ``record_step`` bytes apart."""
     grid = ChunkGrid.regular(shape, [max(n, 1) for n in chunks])
+    cells = grid.shape
     if not math.prod(shape):
-        return Chunks(ChunkManifest.empty(grid.shape, fill), grid)
-    entries = np.empty(grid.shape, ENTRY)
+        return Chunks(ChunkManifest.empty(cells, fill), grid)
+    entries = np.empty(cells, ENTRY)
     entries[...] = (FIRST, 0, offset, math.prod(chunks) * dtype.itemsize)
     encodings = [ChunkEncoding.c_order(dtype, chunks)]
     step = dtype.itemsize
     for axis in reversed(range(len(shape))):
-        if grid.shape[axis] > 1:
+        if cells[axis] > 1:
             _move(entries, axis, chunks[axis] * (record_step if axis == 0 and record_step else step))
         if shape[axis] % chunks[axis]:
             encodings.append(_cut_last(entries, axis, shape, chunks, dtype))

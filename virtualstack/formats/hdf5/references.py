@@ -81,7 +81,8 @@ def references(variable: HDF5Variable, shape: tuple[int, ...], fill: Fill, conte
         what = f"'{variable.path}' has {length} bytes at offset {offset}, but the file ends at {size}"
         raise damaged(what, offset, context)
     chunks = row_chunks(shape, stored.itemsize, context.contiguous_chunk_size)
-    _check_cells(math.prod(-(-n // c) for n, c in zip(shape, chunks, strict=True)))
+    if chunks != shape:
+        _check_cells(math.prod(-(-n // c) for n, c in zip(shape, chunks, strict=True)))
     return place_rows(context.location, offset, stored, shape, chunks, fill)
 
 

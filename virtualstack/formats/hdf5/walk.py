@@ -198,16 +198,16 @@ def _check_unread(messages: Sequence[Message]) -> None:
 
 def _read_dataset(messages: Sequence[Message], superblock: Superblock) -> Parse[DatasetHeader]:
     _check_unread(messages)
-    found: dict[int, Message] = {}
-    for message in messages:
-        if message.kind in _DATASET_MESSAGES:
-            if message.kind in found or (message.is_shared and message.kind != _DATATYPE):
-                raise StructureError(f"message {message.kind:#x} is in a header twice, or is shared")
-            found[message.kind] = message
-    bodies = {kind: message.body for kind, message in found.items()}
-    if not {_DATASPACE, _DATATYPE, _LAYOUT} <= bodies.keys():
+    bodies: dict[int, bytes] = {}
+    is_committed = False
+    for kind, is_shared, body, _ in messages:
+        if kind in _DATASET_MESSAGES:
+            if kind in bodies or (is_shared and kind != _DATATYPE):
+                raise StructureError(f"message {kind:#x} is in a header twice, or is shared")
+            bodies[kind] = body
+            is_committed |= is_shared
+    if not bodies.keys() >= _REQUIRED:
         raise StructureError("a dataset has no datatype, dataspace or layout")
-    is_committed = found[_DATATYPE].is_shared
     datatype = yield from read_datatype(bodies[_DATATYPE], superblock, is_shared=is_committed)
     space, layout = (
         parse_dataspace(bodies[_DATASPACE], superblock.widths),
@@ -255,6 +255,7 @@ def _check_usual(datatype: Datatype) -> None:
         )
 
 
+_REQUIRED = frozenset({_DATASPACE, _DATATYPE, _LAYOUT})
 _DATASET_MESSAGES = frozenset({_DATASPACE, _DATATYPE, _OLD_FILL, _FILL, _EXTERNAL, _LAYOUT, _FILTERS})
 
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import math
-import struct
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import lru_cache
@@ -14,7 +13,15 @@ from virtualstack.formats.hdf5.structures.datatype_message import Datatype, pars
 from virtualstack.formats.hdf5.structures.heaps import read_dense
 from virtualstack.formats.hdf5.structures.messages import parse_dataspace, parse_shared
 from virtualstack.formats.hdf5.structures.object_header import Message, read_object_header
-from virtualstack.formats.hdf5.structures.requests import Fields, Parse, StructureError, Widths, check, unsigned
+from virtualstack.formats.hdf5.structures.requests import (
+    Fields,
+    Parse,
+    StructureError,
+    Widths,
+    check,
+    compiled,
+    unsigned,
+)
 from virtualstack.formats.hdf5.structures.superblock import Superblock
 
 __all__ = ["AttributeMessage", "Heaps", "elements", "pointers", "read_attributes", "read_datatype"]
@@ -161,9 +168,6 @@ class Pointer(NamedTuple):
     number: int
 
 
-_FORMATS = {2: "<IHI", 4: "<III", 8: "<IQI"}
-
-
 def pointers(data: bytes, count: int, superblock: Superblock, /) -> list[Pointer]:
     """Parse stored elements of variable length (HDF5 spec IV.A.2.d, class 9, "data storage")."""
     width = superblock.widths.address
@@ -171,7 +175,7 @@ def pointers(data: bytes, count: int, superblock: Superblock, /) -> list[Pointer
     if len(data) < size:
         raise StructureError("elements of variable length are cut off")
     nowhere, found = (0, superblock.widths.undefined), []
-    for length, heap, number in struct.iter_unpack(_FORMATS[width], data[:size]):
+    for length, heap, number in compiled("IAI", superblock.widths).iter_unpack(data[:size]):
         is_nowhere = heap in nowhere
         if heap >= superblock.end and not is_nowhere:
             raise StructureError("an element of variable length lies past the end of the file")

@@ -20,6 +20,7 @@ from virtualstack.formats.hdf5.structures.requests import (
     StructureError,
     check,
     check_signature,
+    compiled,
     read_both,
     read_span,
     unsigned,
@@ -260,14 +261,13 @@ def _children(
 ) -> Iterator[tuple[int, int, int]]:
     """Yield address, row and offset of each child of an indirect block."""
     body = _checked_head(verified(body), b"FHIB", offset, header, superblock)
-    at = 5 + superblock.widths.address + header.offset_width
-    for row in range(n_rows):
-        for _ in range(header.width):
-            where = superblock.address(body, at)
-            if where is not None:
-                yield where, row, offset
-            at += superblock.widths.address
-            offset += header.block_size(row)
+    at, undefined = 5 + superblock.widths.address + header.offset_width, superblock.widths.undefined
+    places = compiled(f"{n_rows * header.width}A", superblock.widths).unpack_from(body, at)
+    for number, where in enumerate(places):
+        row = number // header.width
+        if where != undefined:
+            yield where, row, offset
+        offset += header.block_size(row)
 
 
 def _checked(block: bytes, offset: int, header: _Header, superblock: Superblock) -> bytes:

@@ -58,18 +58,20 @@ def read_object_header(address: int, widths: Widths) -> Parse[list[Message]]:
     if end > len(head):
         head = yield from read_span(address, end)
     messages: list[Message] = []
-    blocks, first_bytes = [head[:end]], first
+    blocks = [head[:end]]
     seen = {address}
     n_found, n_bytes = 0, size
     while blocks:
         following: list[tuple[int, int]] = []
         for block in blocks:
             content = verified(block) if form.checksum_bytes else block
-            n_found += _split(content[first_bytes:], form, messages, following, widths)
+            n_found += _split(content[first:], form, messages, following, widths)
+        if not following:
+            break
         n_bytes += _check_blocks(following, seen)
         check(n_bytes <= _MAX_HEADER_BYTES, "an object header is too long")
-        blocks = list((yield [Span(where, length) for where, length in following])) if following else []
-        first_bytes = len(form.signature)
+        blocks = list((yield [Span(where, length) for where, length in following]))
+        first = len(form.signature)
         check(all(block.startswith(form.signature) for block in blocks), "there is no 'OCHK' where one should be")
     check(n_messages in (n_found, None), f"an object header has {n_found} messages, but says {n_messages}")
     return messages
@@ -83,6 +85,7 @@ class _Form(NamedTuple):
     checksum_bytes: int
 
 
+_OLD_PREFIX = struct.Struct("<2xHII4x")
 _OLD = _Form(struct.Struct("<HHB3x"), b"", 0)
 _NEW = _Form(struct.Struct("<BHB"), b"OCHK", 4)
 _ORDERED = _Form(struct.Struct("<BHBH"), b"OCHK", 4)
@@ -91,14 +94,14 @@ _ORDERED = _Form(struct.Struct("<BHBH"), b"OCHK", 4)
 def _old_prefix(head: bytes) -> tuple[_Form, int, int, int | None]:
     """Return form, beginning, size and number of the messages of a header of version 1."""
     check(head[:2] == b"\x01\x00", "there is no object header where one should be")
-    # prefix of 12 bytes, padded to 16
-    n_messages, n_links, size = Fields(head[2:], "an object header").unpack("HII4x")
+    check(len(head) >= _OLD_PREFIX.size, "an object header ends before its fields do")
+    n_messages, n_links, size = _OLD_PREFIX.unpack_from(head)
     check(
         n_links > 0 and size <= _MAX_HEADER_BYTES,
         f"an object header has {n_links} links and {size} bytes; expected a link, and at most {_MAX_HEADER_BYTES} "
         "bytes",
     )
-    return _OLD, 16, size, n_messages
+    return _OLD, _OLD_PREFIX.size, size, n_messages
 
 
 def _new_prefix(head: bytes) -> tuple[_Form, int, int, None]:
@@ -119,13 +122,13 @@ def _new_prefix(head: bytes) -> tuple[_Form, int, int, None]:
 
 def _split(block: bytes, form: _Form, messages: list[Message], following: list[tuple[int, int]], widths: Widths) -> int:
     """Add the messages of a block, and the blocks to which it leads; return the number of all its messages."""
-    prefix, unpack = form.prefix.size, form.prefix.unpack_from
+    prefix, unpack, is_old = form.prefix.size, form.prefix.unpack_from, form is _OLD
     at, end, n_found, has_null = 0, len(block), 0, False
     while at + prefix <= end:
         kind, size, flags, *order = unpack(block, at)
         first = at + prefix
         at = first + size
-        if at > end or (form is _OLD and (size % 8 or kind == _REFERENCE_COUNT)):
+        if at > end or (is_old and (size % 8 or kind == _REFERENCE_COUNT)):
             raise StructureError(f"message {kind:#x} of {size} bytes reaches past its block, or is none of version 1")
         if flags > 1:
             _check_flags(kind, flags)
@@ -137,7 +140,7 @@ def _split(block: bytes, form: _Form, messages: list[Message], following: list[t
             has_null = True
         n_found += 1
     # only in version 2, fewer bytes than a message needs are a gap, and a null message would have filled it
-    if at < end and (has_null or form is _OLD):
+    if at < end and (has_null or is_old):
         raise StructureError("bytes are left over after the header messages")
     return n_found
 

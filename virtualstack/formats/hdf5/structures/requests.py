@@ -9,6 +9,7 @@ from __future__ import annotations
 import struct
 from collections.abc import Callable, Generator, Sequence
 from dataclasses import dataclass
+from functools import lru_cache
 from itertools import islice
 from typing import Any, NamedTuple
 
@@ -31,6 +32,7 @@ __all__ = [
     "check",
     "check_places",
     "check_signature",
+    "compiled",
     "decode_text",
     "read_blocks",
     "read_both",
@@ -219,10 +221,11 @@ class Fields:
 
     def take(self, size: int) -> bytes:
         """Return the next bytes."""
-        begin, self._at = self._at, self._at + size
-        if self._at > len(self._body):
+        begin, end = self._at, self._at + size
+        if end > len(self._body):
             raise StructureError(f"{self._what} ends before its fields do")
-        return self._body[begin : self._at]
+        self._at = end
+        return self._body[begin:end]
 
     def number(self, width: int) -> int:
         """Return the next unsigned number of ``width`` bytes."""
@@ -234,13 +237,25 @@ class Fields:
 
     def unpack(self, form: str) -> tuple[Any, ...]:
         """Return the next fields of a little-endian format of `struct`."""
-        return struct.unpack(f"<{form}", self.take(struct.calcsize(f"<{form}")))
+        found = compiled(form, None)
+        return found.unpack(self.take(found.size))
 
     def text(self) -> bytes:
         """Return the bytes up to the next NUL, which is left out."""
         end = self._body.find(b"\0", self._at)
         check(end >= 0, f"a text of {self._what} has no end")
         return self.take(end + 1 - self._at)[:-1]
+
+
+_UNSIGNED = {2: "H", 4: "I", 8: "Q"}
+
+
+@lru_cache(maxsize=256)
+def compiled(form: str, widths: Widths | None, /) -> struct.Struct:
+    """Return a little-endian format of `struct`, in which ``A`` is an address and ``L`` a length."""
+    if widths is not None:
+        form = form.replace("A", _UNSIGNED[widths.address]).replace("L", _UNSIGNED[widths.length])
+    return struct.Struct(f"<{form}")
 
 
 def check_signature(body: bytes, signature: bytes, version: int, /) -> None:

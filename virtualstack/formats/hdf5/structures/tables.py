@@ -2,24 +2,22 @@
 
 from __future__ import annotations
 
-import functools
 import operator
 import re
 from collections.abc import Callable, Iterator, Mapping
-from struct import Struct
 
 from virtualstack.formats.hdf5.structures.requests import (
     Parse,
     StructureError,
     Widths,
     check_signature,
+    compiled,
     read_span,
     verified,
 )
 
 __all__ = ["Table"]
 
-_UNSIGNED = {2: "H", 4: "I", 8: "Q"}
 _CHECKSUM_BYTES = 4
 
 
@@ -53,7 +51,7 @@ class Table:
 
     def size(self, widths: Widths, /) -> int:
         """Return the number of bytes of the structure."""
-        return _compiled(self._types, widths).size
+        return compiled(self._types, widths).size
 
     def parse(self, body: bytes, widths: Widths, /, **expected: int) -> dict[str, int]:
         """Return the fields of a structure by name; further bytes may follow. Some must have the values expected."""
@@ -70,7 +68,7 @@ class Table:
 
     def rows(self, body: bytes, at: int, count: int, widths: Widths, /) -> Iterator[dict[str, int]]:
         """Yield the fields of some structures, one after another from an offset on."""
-        found = _compiled(self._types, widths)
+        found = compiled(self._types, widths)
         if at + count * found.size > len(body):
             raise StructureError(f"'{self.what}' ends before its fields do")
         for number in range(count):
@@ -84,8 +82,3 @@ class Table:
 
 _TYPE = re.compile(r"(\w+)(?:(=|<=|>)(\w+))?")
 _RULES: Mapping[str, Callable[[int, int], bool]] = {"=": operator.eq, "<=": operator.le, ">": operator.gt}
-
-
-@functools.lru_cache(maxsize=64)
-def _compiled(types: str, widths: Widths) -> Struct:
-    return Struct("<" + types.replace("A", _UNSIGNED[widths.address]).replace("L", _UNSIGNED[widths.length]))
