@@ -60,6 +60,26 @@ def error_of(capsys):
 # -- build ------------------------------------------------------------------------------------------------------
 
 
+def test_chunks_that_were_written_anew_are_not_said_to_stay_in_the_files(files, tmp_path, capsys):
+    """References in zarr have one encoding a variable, so those of a file that is packed otherwise are values."""
+    netcdf4_file(
+        tmp_path / "plain.nc",
+        {"time": None, "x": 4},
+        {
+            "time": ("f8", "time", [6.0], {"units": DAYS}),
+            "t": ("f4", "time x", np.full((1, 4), 6.0), {}, {"chunksizes": (1, 4)}),
+            "mask": ("i1", "x", [0, 1, 1, 0]),
+        },
+    )
+    target = str(tmp_path / "x.json")
+    assert main(["build", files[0], str(tmp_path / "plain.nc"), "-o", target, "--rewrite", "100%", "--json"]) == 0
+    found = json.loads(capsys.readouterr().out)
+    refs = [x for x in json.loads(Path(target).read_text())["refs"].values() if isinstance(x, list)]
+    assert found["references"] == len(refs)
+    assert found["stored_bytes"] == sum(x[2] for x in refs)
+    assert {x[0] for x in refs} == {Path(files[0]).as_uri()}
+
+
 @pytest.mark.parametrize("suffix", ["json", "parq", "vstack", "icechunk"])
 def test_build_writes_a_cube_and_shows_it(files, tmp_path, capsys, suffix):
     """The unlimited dimension is found; values equal those of the files."""

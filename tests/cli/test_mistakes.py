@@ -129,7 +129,7 @@ MISTAKES = [
     (["append", "gone.vstack", "data.nc", "--dim", "time"], 1, "'gone.vstack'"),
     # stores and targets
     (["log", "data.vstack"], 1, "'data.vstack' is not a vstack.*'virtualstack build'"),
-    (["log", "data.nc"], 1, "'data.nc'"),
+    (["log", "data.nc"], 1, "'data.nc' is not a vstack: it is a file.*'virtualstack build --append DIM'"),
     (["verify", "cube.vstack", "--at", "7"], 1, "has no snapshot 7: .* See 'virtualstack log'"),
     (["relocate", "cube.vstack", "dat", "data"], 1, "no source of 'cube.vstack/' is in 'dat/'.*'data/'"),
     (["relocate", "cube.vstack", "data", "empty"], 1, "there is no file in the new folder 'empty'"),

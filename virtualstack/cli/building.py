@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from functools import partial
@@ -34,6 +34,7 @@ from virtualstack.formats.registry import find_reader, list_readers
 from virtualstack.kerchunk.references import is_one_file
 from virtualstack.location import absolute_url, local_path
 from virtualstack.manifests import ManifestGroup
+from virtualstack.manifests.chunk_map import count_sources
 from virtualstack.planning import FileFacts, Plan
 from virtualstack.planning.dimension import main_dimension
 from virtualstack.planning.groups import declared_facts
@@ -134,21 +135,24 @@ def run(options: Build, /) -> int:
         "verified": None,
         "dry_run": None,
     }
-    told = f"{options.output}: {counted(joined.virtual.nrefs, 'reference')} to {counted(len(urls), 'file')}"
     with maybe_dry(options.dry_run) as record, step(f"write '{options.output}'"):
         _write(joined, options, allow)
     if record is not None:
         facts["dry_run"] = dry_facts(record)
-        report(lambda: facts, lambda: f"{dry_text(record, options.output)}\n{told}", as_json=options.as_json)
+        report(lambda: facts, lambda: f"{dry_text(record, options.output)}\n{_told(facts)}", as_json=options.as_json)
         return 0
     with _said_by_xarray(ReaderError, f"'{options.output}' is written, but cannot be decoded"):
+        read = ReadOptions.from_options(is_tree=is_tree, allow=allow)
+        written, storage = read_one(options.output, storage=options.storage, options=read)
         open_cube: Any = xr.open_datatree if is_tree else xr.open_dataset
-        cube = open_cube(options.output, engine="virtualstack", allow=allow, storage=options.storage)
+        cube = open_cube(written, engine="virtualstack", storage=storage)
+    if options.form != STORE and not options.is_append:  # some chunks may have been rewritten
+        facts |= _referred(written, options.output)
     with cube:
         facts |= _content(cube)
         if not options.as_json:
             show(cube)
-            show(f"\n{told}\n{_gained(facts['stored_bytes'], options.output)}")
+            show(f"\n{_told(facts)}\n{_gained(facts['stored_bytes'], options.output)}")
         if options.verify:
             verified = _verified(cube, opened, urls_in_order, along, options)
     if options.verify:
@@ -175,6 +179,20 @@ def _content(cube: xr.Dataset | xr.DataTree) -> dict[str, Any]:
         sizes |= {f"{path}{dim}": n for dim, n in node.sizes.items()}
         names |= {f"{path}{name}" for name in node.variables}
     return {"sizes": sizes, "variables": sorted(names)}
+
+
+def _referred(written: ManifestGroup, output: str) -> dict[str, int]:
+    """Return how many chunks an output refers to in other places, and their bytes."""
+    table, own = count_sources(written.all_arrays()), absolute_url(output).rstrip("/")
+    elsewhere = [x.url != own and not x.url.startswith(f"{own}/") for x in table.locations]
+    return {
+        "references": int(table.n_chunks[elsewhere].sum()),
+        "stored_bytes": int(table.nbytes[elsewhere].sum()),
+    }
+
+
+def _told(facts: Mapping[str, Any]) -> str:
+    return f"{facts['target']}: {counted(facts['references'], 'reference')} to {counted(facts['files'], 'file')}"
 
 
 def _gained(stored_bytes: int, output: str) -> str:

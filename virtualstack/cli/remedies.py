@@ -23,7 +23,12 @@ _FLAGS = {
 }
 """Options that stand for one value of an argument in Python."""
 
-_FUNCTIONS = {"list_readers": "readers", "open_virtual_mfdataset": "build", "to_vstack": "build"}
+_FUNCTIONS = {
+    "list_readers": "readers",
+    "open_virtual_mfdataset": "build",
+    "to_kerchunk": "build",
+    "to_vstack": "build",
+}
 """Commands that are not named like the functions in Python."""
 
 

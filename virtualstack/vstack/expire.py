@@ -33,6 +33,7 @@ from virtualstack.vstack.format.names import (
     snapshot_key,
 )
 from virtualstack.vstack.format.snapshot import Uses, decode_uses, read_document
+from virtualstack.vstack.reader import no_store
 from virtualstack.vstack.write.view import follow
 
 __all__ = ["Expired", "expire"]
@@ -107,9 +108,7 @@ def expire(
     objects = store.objects
     numbers = listed_numbers(objects)
     if not numbers:
-        raise SourceNotFoundError(
-            f"'{objects.url.rstrip('/')}' is not a vstack: it does not exist, or has no snapshot. Check the URL"
-        )
+        raise no_store(objects)
     clock = time.time() if dry_run else _clock(objects)
     now = min(time.time(), clock + _CLOCK_SLACK_SECONDS)
     wanted = _first_wanted(objects, numbers, keep, older_than, now)

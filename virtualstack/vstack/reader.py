@@ -13,6 +13,7 @@ import numpy as np
 
 from virtualstack.errors import Remedy, SourceNotFoundError, UnsupportedFeatureError
 from virtualstack.formats.base import ReadOptions
+from virtualstack.location import Location
 from virtualstack.manifests import ManifestGroup
 from virtualstack.manifests.serialised.headers import ArrayHeader
 from virtualstack.storage import ObjectStore, Storage
@@ -34,6 +35,7 @@ __all__ = [
     "VStack",
     "check_labels",
     "find_snapshot_number",
+    "no_store",
     "open_snapshot",
     "permission_for_snapshot",
     "read_numbered",
@@ -141,7 +143,7 @@ def open_snapshot(objects: ObjectStore, at: At | None, /) -> Snapshot:
         return read_numbered(objects, find_snapshot_number(objects, at))
     found = find_newest(objects)
     if found is None:
-        raise _no_store(objects.url.rstrip("/"))
+        raise no_store(objects)
     if found.data is None:
         return read_numbered(objects, found.number)
     return Snapshot.decode(found.data, number=found.number, url=objects.url + found.key)
@@ -154,7 +156,7 @@ def find_snapshot_number(objects: ObjectStore, at: At | None, /) -> int:
         return count
     url, last = objects.url.rstrip("/"), newest(objects)
     if last is None:
-        raise _no_store(url)
+        raise no_store(objects)
     number = last + 1 + count if moment is None else number_at(objects, last, moment)
     if number < 0:
         raise _no_snapshot(
@@ -186,13 +188,20 @@ def read_numbered(objects: ObjectStore, number: int, /) -> Snapshot:
         return read_snapshot(objects, number)
     except SourceNotFoundError as error:
         url = objects.url.rstrip("/")
-        raise (_no_store(url) if newest(objects) is None else _no_snapshot(url, str(number))) from error
+        raise (no_store(objects) if newest(objects) is None else _no_snapshot(url, str(number))) from error
 
 
-def _no_store(url: str) -> SourceNotFoundError:
+def no_store(objects: ObjectStore, /) -> SourceNotFoundError:
+    """Return the error for a place without a snapshot, which may be a file of another kind."""
+    url = objects.url.rstrip("/")
+    (found,) = objects.storage.look_up([url])
+    if isinstance(found, Location):
+        what, first = "it is a file", Remedy("add to references with", "vds.virtual.to_kerchunk", append_dim=...)
+    else:
+        what, first = "it does not exist, or has no snapshot", Remedy("check the URL")
     return SourceNotFoundError(
-        f"'{url}' is not a vstack: it does not exist, or has no snapshot",
-        Remedy("check the URL"),
+        f"'{url}' is not a vstack: {what}",
+        first,
         Remedy("write a vstack with", "vds.virtual.to_vstack"),
         url=url,
     )
