@@ -299,15 +299,14 @@ def place_batches(
     metadata: ArrayMetadata,
     /,
     *,
-    locate: Callable[[str, Checksum], Location],
-    locate_native: Callable[[str], Location],
     checksums: Callable[[], Checksums],
+    root: str,
     where: str,
 ) -> ChunkManifest:
     """Make the manifest of an array from its chunks; the manifest has one axis, with chunks (or shards) in C order.
 
-    Chunks outside the grid are left out: Icechunk keeps the chunks of an array that became shorter, and nothing reads
-    them.
+    Files of the repository are below ``root``. Chunks outside the grid are left out: Icechunk keeps the chunks of an
+    array that became shorter, and nothing reads them.
     """
     grid = metadata.object_grid
     check_count(math.prod(grid), where)
@@ -328,11 +327,11 @@ def place_batches(
         names = np.array(paths, object)
         if virtual.size:
             by_cell, table = known = known or _by_cell(checksums(), grid, where)
-            found["location"][virtual] = _codes(names[virtual], by_cell[rows[virtual]], table, locate, locations)
+            found["location"][virtual] = _codes(names[virtual], by_cell[rows[virtual]], table, _locate, locations)
         if native.size:
             none = np.zeros(native.size, np.int64)
             found["location"][native] = _codes(
-                names[native], none, [(None, None)], lambda name, _: locate_native(name), locations
+                names[native], none, [(None, None)], lambda name, _: Location(f"{root}{name}"), locations
             )
         for row, data in inlined.items():
             found[row] = (INLINE, 0, end, len(data))
@@ -374,6 +373,11 @@ def _by_cell(checksums: Checksums, grid: Sequence[int], where: str) -> tuple[NDA
     by_cell[_rows(cells, grid, where)] = codes + 1
     by_cell[-1] = 0
     return by_cell, [(None, None), *((key, None) if isinstance(key, str) else (None, int(key)) for key in table)]
+
+
+def _locate(url: str, checksum: Checksum) -> Location:
+    etag, modified = checksum
+    return Location(url_from_icechunk(url), etag=etag, unmodified_since=modified)
 
 
 def _codes(

@@ -24,7 +24,6 @@ from virtualstack.errors import (
 from virtualstack.formats.base import ReadOptions
 from virtualstack.icechunk.format import (
     NATIVE,
-    Checksum,
     Checksums,
     import_icechunk,
     join_checksums,
@@ -32,10 +31,9 @@ from virtualstack.icechunk.format import (
     place_batches,
     read_checksums,
     read_reason,
-    url_from_icechunk,
 )
 from virtualstack.icechunk.places import repository_storage
-from virtualstack.location import Location, absolute_url
+from virtualstack.location import absolute_url
 from virtualstack.manifests import ENTRY, FIRST, INLINE, ChunkManifest, Manifest, ManifestGroup
 from virtualstack.manifests.cells import check_count
 from virtualstack.printable import first_names
@@ -299,14 +297,12 @@ class ChunkPages:
         """Look up all chunks."""
         icechunk = import_icechunk(_READING, url=self.url)
         where = f"{self.path}' of '{self.where}"
-        root = NATIVE if self.url is None else f"{self.url}/chunks/"
         try:
             manifest = place_batches(
                 self.store.array_chunk_iterator(f"/{self.path}", _BATCH_CHUNKS),
                 self.metadata,
-                locate=_locate,
                 checksums=self._checksums,
-                locate_native=lambda name: Location(f"{root}{name}"),
+                root=NATIVE if self.url is None else f"{self.url}/chunks/",
                 where=where,
             )
             # a chunk of the repository itself may be a link, also in a repository of a stranger
@@ -386,11 +382,6 @@ class ChunkPages:
             locations=manifest.locations,
             inline=b"".join([manifest.inline, *chunks]),
         )
-
-
-def _locate(url: str, checksum: Checksum) -> Location:
-    etag, modified = checksum
-    return Location(url_from_icechunk(url), etag=etag, unmodified_since=modified)
 
 
 def _cells(rows: NDArray[np.intp], metadata: ArrayMetadata) -> list[list[int]]:

@@ -128,7 +128,7 @@ def test_contradictions():
         build({"a/.zarray": ZARRAY, "a/b/.zarray": ZARRAY})
     with pytest.raises(MalformedFileError, match="'a' of 'r' has metadata 5; expected an object"):
         build({"a/.zarray": 5})
-    with pytest.raises(MalformedFileError, match=r"'.zattrs' of 'r' has metadata \[\]"):
+    with pytest.raises(MalformedFileError, match=r"'.zattrs' of 'r' has attributes \[\]"):
         build({".zattrs": []})
     with pytest.raises(MalformedFileError, match=r"'a' of 'r': chunk .* ends at 2\^63 bytes or more"):
         build({"a/.zarray": ZARRAY}, offsets=(2**62, 0), lengths=(2**62, 1))

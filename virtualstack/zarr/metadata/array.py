@@ -39,6 +39,7 @@ __all__ = [
     "paged_manifest",
     "read_counts",
     "read_names",
+    "read_object",
 ]
 
 _RESERVED = {2: (".z",), 3: ("__", "zarr.json")}
@@ -155,6 +156,13 @@ def ordered_encoding(
         return ChunkEncoding.c_order(dtype, chunks, codecs)
     stored = ChunkEncoding.c_order(dtype, (chunks[axis] for axis in order), codecs)
     return stored.with_strides(stored.strides[order.index(axis)] for axis in range(len(chunks)))
+
+
+def read_object(value: object, key: str, where: str, /) -> Mapping[str, Any]:
+    """Return an object from metadata."""
+    if not isinstance(value, Mapping):
+        raise malformed(where, key, value, "an object")
+    return value
 
 
 def read_counts(data: Mapping[str, Any], key: str, *, least: int, where: str, n: int | None = None) -> tuple[int, ...]:

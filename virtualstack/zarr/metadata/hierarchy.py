@@ -9,7 +9,7 @@ from typing import Any
 from virtualstack.errors import MalformedFileError, ManifestError, UnsupportedFeatureError
 from virtualstack.manifests import Manifest, ManifestArray, ManifestGroup, Refusal
 from virtualstack.printable import counted
-from virtualstack.zarr.metadata.array import ArrayMetadata, malformed
+from virtualstack.zarr.metadata.array import ArrayMetadata, malformed, read_object
 from virtualstack.zarr.metadata.attributes import with_dtypes
 from virtualstack.zarr.metadata.version2 import is_nczarr, parse_zarr2
 from virtualstack.zarr.metadata.version3 import check_group, parse_zarr3
@@ -92,10 +92,10 @@ def build_group(
         path = _parent(key)
         if path not in arrays and _leaf(key) in (".zgroup", ".zattrs", "zarr.json"):
             if _leaf(key) == "zarr.json":
-                check_group(_object(metadata[key], f"{key}' of '{where}"), f"{key}' of '{where}")
+                check_group(read_object(metadata[key], "metadata", f"{key}' of '{where}"), f"{key}' of '{where}")
             attributes = metadata[key] if _leaf(key) == ".zattrs" else _group_attributes(metadata[key])
             node = root.at(path)
-            given = _object(attributes, f"{key}' of '{where}")
+            given = read_object(attributes, "attributes", f"{key}' of '{where}")
             node.attributes = {**node.attributes, **{x: value for x, value in given.items() if not is_nczarr(x)}}
             if _leaf(key) != ".zattrs" and isinstance(metadata[key], Mapping):  # they come after it
                 node.attributes = with_dtypes(node.attributes, metadata[key])
@@ -129,14 +129,15 @@ def _describe(
     prefix = f"{path}/" if path else ""
     if f"{prefix}.zarray" in metadata:
         zarray, zattrs = metadata[f"{prefix}.zarray"], metadata.get(f"{prefix}.zattrs", {})
-        return parse_zarr2(_object(zarray, at), _object(zattrs, at), where=at, masks_fill_value=masks_fill_value)
-    return parse_zarr3(_object(metadata[f"{prefix}zarr.json"], at), where=at, rectilinear=rectilinear, sharded=sharded)
-
-
-def _object(value: object, where: str) -> Mapping[str, Any]:
-    if not isinstance(value, Mapping):
-        raise malformed(where, "metadata", value, "an object")
-    return value
+        return parse_zarr2(
+            read_object(zarray, "metadata", at),
+            read_object(zattrs, "attributes", at),
+            where=at,
+            masks_fill_value=masks_fill_value,
+        )
+    return parse_zarr3(
+        read_object(metadata[f"{prefix}zarr.json"], "metadata", at), where=at, rectilinear=rectilinear, sharded=sharded
+    )
 
 
 def _group_attributes(value: object) -> object:

@@ -26,6 +26,7 @@ from virtualstack.zarr.metadata.array import (
     ordered_encoding,
     read_counts,
     read_names,
+    read_object,
 )
 from virtualstack.zarr.metadata.attributes import with_dtypes
 from virtualstack.zarr.metadata.shards import Shards
@@ -73,13 +74,14 @@ def parse_zarr3(
         edges = None
     dtype, codecs, order = _codecs(listed, native, len(shape), where)
     prefix, separator = _keys(data, where)
+    attributes = {} if data.get("attributes") is None else read_object(data["attributes"], "attributes", where)
     return ArrayMetadata(
         shape=shape,
         chunks=chunks,
         encoding=ordered_encoding(dtype, chunks, codecs, order),
         fill=fill,
         dimension_names=read_names(data.get("dimension_names"), len(shape), key="dimension_names", where=where),
-        attributes=with_dtypes(_attributes(_object(data.get("attributes"), where), native, where), data),
+        attributes=with_dtypes(_attributes(attributes, native, where), data),
         key_prefix=prefix,
         separator=separator,
         edges=edges,
@@ -106,12 +108,6 @@ def _refuse_unknown(data: Mapping[str, Any], known: frozenset[str], where: str) 
     for name in data.keys() - known:
         if not isinstance(data[name], Mapping) or data[name].get("must_understand") is not False:
             raise _unsupported(where, f"member '{name}' in its metadata, without \"must_understand\": false")
-
-
-def _object(attributes: object, where: str) -> Mapping[str, Any]:
-    if attributes is not None and not isinstance(attributes, Mapping):
-        raise malformed(where, "attributes", attributes, "an object")
-    return attributes or {}
 
 
 def _shards(
