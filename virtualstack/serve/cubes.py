@@ -218,7 +218,7 @@ def _stored_cube(
         return _Opened(group=group, storage=reached, tag=tag)
 
     if isinstance(reader, VStack):
-        objects = ObjectStore(url.rstrip("/") + "/", storage, options.allow)
+        objects = ObjectStore(url, storage, options.allow)
         reader = reader if chosen is None else VStack(at=chosen)
         version, open_repository = _snapshot, partial(Repository.open, url, allow=allow, storage=storage)
 

@@ -28,6 +28,7 @@ class ObjectStore:
     allow: Allow = field(default=(), compare=False, repr=False)
 
     def __post_init__(self) -> None:
+        object.__setattr__(self, "url", self.url.rstrip("/") + "/")
         # the option is meant for sources, which do change
         object.__setattr__(self, "storage", self.storage.with_stale("error").with_named([self.url]))
 

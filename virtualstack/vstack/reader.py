@@ -96,7 +96,7 @@ class VStack:
             The store names locations that are not allowed.
         """
         allow = (*read_allowed_urls(self.allow), *options.allow)
-        objects = ObjectStore(url.rstrip("/") + "/", storage, allow)
+        objects = ObjectStore(url, storage, allow)
         return snapshot_group(objects, open_snapshot(objects, self.at), options, is_chosen=self.at is not None)
 
 

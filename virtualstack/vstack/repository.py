@@ -74,7 +74,7 @@ class _SnapshotReader:
     is_chosen: bool
 
     def read(self, url: str, storage: Storage, options: ReadOptions) -> ManifestGroup:
-        objects = ObjectStore(url.rstrip("/") + "/", storage, options.allow)
+        objects = ObjectStore(url, storage, options.allow)
         return snapshot_group(objects, self.snapshot, options, is_chosen=self.is_chosen)
 
 
@@ -193,7 +193,7 @@ class Repository:
         (group,) = groups_from([part], reached, allow)
         group = with_coordinates(group, reached)
         made = save(group, url, storage=reached, allow=allow, message=message, relative=relative, checksums=checksums)
-        return cls(ObjectStore(absolute_url(url).rstrip("/") + "/", reached, allow), made, allow)
+        return cls(ObjectStore(absolute_url(url), reached, allow), made, allow)
 
     @classmethod
     def open(
@@ -247,7 +247,7 @@ class Repository:
         array([1., 2.])
         """
         (found,), reached = Storage.from_option(storage).with_users([absolute_url(url)])
-        objects = ObjectStore(found.rstrip("/") + "/", reached, allow)
+        objects = ObjectStore(found, reached, allow)
         return cls(objects, open_snapshot(objects, at), allow, at is not None)
 
     # -- content ----------------------------------------------------------------------------------------------

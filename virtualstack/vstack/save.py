@@ -125,7 +125,7 @@ def save(
             "snapshot; append_dim= and region= add to it"
         )
     reached = Storage.from_option(storage)
-    objects = ObjectStore(absolute_url(target).rstrip("/") + "/", reached, allow)
+    objects = ObjectStore(absolute_url(target), reached, allow)
     addition = Addition.from_options(
         mode=mode,
         append_dim=append_dim,
