@@ -600,3 +600,18 @@ def test_labels_of_another_dimension_that_repeat_are_refused(url, join):
     with pytest.raises(CombineError, match="has label 2 of 'y' more than once"):
         opened(url).update([part], dim="x", join=join)
     assert n_snapshots(url) == 1
+
+
+def test_a_variable_that_new_labels_lack_is_noted(tmp_path):
+    """Once, and not those that a file has or that have no such dimension."""
+    for i, names in enumerate(["abk", "b", "b", "ab"]):
+        made = xr.Dataset({name: ("time", [1.0 * i]) for name in names if name != "k"}, {"time": [i]})
+        made.assign({name: 4.0 for name in names if name == "k"}).to_netcdf(tmp_path / f"{i}.nc", engine="netcdf4")
+    store = str(tmp_path / "s.vstack")
+    vs.open_virtual_dataset(tmp_path / "0.nc").virtual.to_vstack(store)
+    repository = vs.Repository.open(store).update(tmp_path / "3.nc")
+    assert not len(vs.open_virtual_dataset(store).virtual.report().query("state == 'noted'"))
+    for i in (1, 2):
+        repository = repository.update(tmp_path / f"{i}.nc")
+    notes = vs.open_virtual_dataset(store).virtual.report().query("state == 'noted'")
+    assert notes[["variable", "detail"]].values.tolist() == [["a", "files without it added labels of 'time'"]]

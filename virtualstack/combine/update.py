@@ -23,7 +23,7 @@ from virtualstack.combine.precedence import Prefer, is_changed
 from virtualstack.combine.region import with_dims
 from virtualstack.dataset import virtual_array
 from virtualstack.errors import CombineError, Remedy
-from virtualstack.manifests import ManifestGroup
+from virtualstack.manifests import ManifestGroup, Refusal
 from virtualstack.manifests.manifest import Overlay
 from virtualstack.planning import make_plan
 from virtualstack.planning.labels import check_kinds, distinct_labels, is_jitter, misfit
@@ -104,10 +104,14 @@ def _updated(
     )
     changed: dict[str, xr.Variable] = {}
     overlays: dict[str, list[Overlay]] = {}
+    notes: list[Refusal] = []
     for name, variable in old.variables.items():
         if name in placing.axes:
             continue
         having = [part for part in parts if name in part.variables]
+        if parts and not having and (more := [axis.dim for _, axis in placing.placed_axes(name) if not axis.is_same]):
+            reason = f"files without it added labels of {' and '.join(map(repr, more))}"
+            notes.append(Refusal(path=name, reason=reason, kind="noted"))
         if not placing.axes.keys() & set(variable.dims):
             if not all(name in part.indexes for part in (old, *having)):
                 newer = [part for part in having if _is_newer(part.variables[name], variable)]
@@ -133,7 +137,7 @@ def _updated(
             changed[axis.dim] = over_index(axis.dim, index, old.variables[axis.dim])
             sizes, indexes = {**old.sizes, axis.dim: len(axis.labels)}, {**old.indexes, axis.dim: index}
             old = replace(old, sizes=sizes, indexes=indexes)
-    return _group(old, changed, stored), overlays
+    return _group(replace(old, refusals=(*old.refusals, *notes)), changed, stored), overlays
 
 
 def _group(old: Part, changed: Mapping[str, xr.Variable], stored: ManifestGroup) -> ManifestGroup:
