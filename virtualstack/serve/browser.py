@@ -46,14 +46,7 @@ _CHANGING = "snapshots", "sources", "verified"
 """Facts that change though the version does not: the list of snapshots, and what was verified."""
 
 type _Key = tuple[str, tuple[tuple[str, str], ...]]
-
-
-class _Version:
-    """Facts of one version of a cube, and the answers that were made or are being made."""
-
-    def __init__(self, facts: CubeFacts) -> None:
-        self.facts = facts
-        self.answers: OrderedDict[_Key, asyncio.Future[Document | None]] = OrderedDict()
+type _Answers = OrderedDict[_Key, asyncio.Future[Document | None]]
 
 
 class BrowserServer:
@@ -118,21 +111,21 @@ class BrowserServer:
         return await document(data, "no-cache", request.headers)
 
     async def _find(self, cube: Cube, content: Content, kind: str, options: Mapping[str, str]) -> Document | None:
-        version: _Version | None = content.answers
-        if version is None:
-            version = content.answers = _Version(CubeFacts(cube, content))
-        find = partial(_find, version.facts, kind, options)
+        if content.facts is None:
+            content.facts = CubeFacts(cube, content)
+        answers: _Answers = content.answers
+        find = partial(_find, content.facts, kind, options)
         loop = asyncio.get_running_loop()
         if kind in _CHANGING:
             return await loop.run_in_executor(cube.describer, find)
         key = kind, tuple(sorted((name, x) for name, x in options.items() if name in _OPTIONS))
-        answer = version.answers.get(key)
+        answer = answers.get(key)
         if answer is None or (answer.done() and _failed(answer)):
-            answer = version.answers[key] = loop.run_in_executor(cube.describer, find)
+            answer = answers[key] = loop.run_in_executor(cube.describer, find)
             answer.add_done_callback(_failed)
-        version.answers.move_to_end(key)
-        while len(version.answers) > _MAX_KEPT:
-            version.answers.popitem(last=False)
+        answers.move_to_end(key)
+        while len(answers) > _MAX_KEPT:
+            answers.popitem(last=False)
         return await asyncio.shield(answer)
 
 

@@ -6,6 +6,7 @@ import json
 import math
 import re
 import threading
+from collections import OrderedDict
 from collections.abc import Callable, Hashable, Iterator, Mapping
 from functools import cached_property, lru_cache
 from typing import Any
@@ -109,7 +110,8 @@ class Content:
         self._lock = threading.Lock()
         self._reading = threading.Lock()
         self._free_bytes = _MAX_REFERENCE_BYTES
-        self.answers: Any = None  # facts about this version, which the page has asked for
+        self.facts: Any = None  # about this version, for the page
+        self.answers: OrderedDict[Any, Any] = OrderedDict()  # those that were made from them, or are being made
         self.heads: dict[tuple[str, ZarrFormat], tuple[Hashable, RawHeaders]] = {}
         self._documents: dict[tuple[str, bool], Document] = {}
 

@@ -161,7 +161,7 @@ class CubeFacts:
             {
                 **asdict(x),
                 "url": shown_url(x.url),
-                "status": None if found is None else found.statuses.get(x.url, _UNVERIFIED),
+                "status": None if found is None else found["statuses"].get(x.url, _UNVERIFIED),
             }
             for x in self._sources.rows(offset, min(limit, _MAX_LIMIT))
         )
@@ -179,19 +179,25 @@ class CubeFacts:
         found, error = self._read_verified()
         if found is None:
             return {"found": None, "error": error}
-        counts = Counter(found.statuses.get(x.url, _UNVERIFIED) for x in self._sources.locations)
+        counts = Counter(found["statuses"].get(x.url, _UNVERIFIED) for x in self._sources.locations)
         order = *SOURCE_STATUSES, _UNVERIFIED
         problems = [
             {
-                "url": shown_url(url),
-                "status": status,
-                "reason": hide_secrets(printable(reason))[:_MAX_ATTRIBUTE_CHARACTERS],
+                "url": shown_url(x["url"]),
+                "status": x["status"],
+                "reason": hide_secrets(printable(x["reason"]))[:_MAX_ATTRIBUTE_CHARACTERS],
             }
-            for url, status, reason in found.problems[:_MAX_PROBLEMS]
+            for x in found["problems"][:_MAX_PROBLEMS]
         ]
-        about = {"snapshot": found.snapshot, "time": found.time, "counts": {x: counts[x] for x in order if counts[x]}}
-        listed = {"n_problems": len(found.problems), "problems": problems, "chunks": Counter(found.chunks)}
-        return {"found": {**about, **listed}, "error": None}
+        shown = {
+            "snapshot": found["snapshot"],
+            "time": found["time"],
+            "counts": {x: counts[x] for x in order if counts[x]},
+            "n_problems": len(found["problems"]),
+            "problems": problems,
+            "chunks": Counter(x["status"] for x in found["chunks"]),
+        }
+        return {"found": shown, "error": None}
 
     def snapshots(self) -> dict[str, Any]:
         """Return the newest snapshots of a vstack, newest first; an empty list for other cubes."""

@@ -5,7 +5,6 @@ from __future__ import annotations
 import json
 import os
 from collections.abc import Mapping
-from dataclasses import dataclass
 from datetime import datetime
 from pathlib import Path
 from typing import Any
@@ -16,16 +15,8 @@ from virtualstack.vstack.verify import SOURCE_STATUSES
 __all__ = ["Verified", "VerifiedFile"]
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Verified:
-    """A result of verification."""
-
-    url: str
-    snapshot: int
-    time: str
-    statuses: Mapping[str, str]
-    problems: tuple[tuple[str, str, str], ...]
-    chunks: tuple[str, ...]
+type Verified = Mapping[str, Any]
+"""What verification found, as docs/reference/cli-json.md lists it, and ``statuses`` of sources by their URL."""
 
 
 class VerifiedFile:
@@ -55,16 +46,16 @@ class VerifiedFile:
 
     def _parse(self, data: bytes) -> Verified:
         try:
-            found = _verified(json.loads(data))
+            found = _checked(json.loads(data))
         except (KeyError, TypeError, ValueError, RecursionError) as error:
             why = f"it has no {error}" if isinstance(error, KeyError) else str(error)
             raise MalformedFileError(
                 f"'{self.path}' is not what 'virtualstack verify STORE --json' writes ({why}). Write it again",
                 url=str(self.path),
             ) from error
-        if self._url is None or found.url.rstrip("/") != self._url.rstrip("/"):
+        if self._url is None or found["url"].rstrip("/") != self._url.rstrip("/"):
             raise MalformedFileError(
-                f"'{self.path}' is about '{found.url}', and the cube is "
+                f"'{self.path}' is about '{found['url']}', and the cube is "
                 + ("no vstack" if self._url is None else f"'{self._url}'")
                 + ". Verify the cube by the URL or path by which it is opened here",
                 url=str(self.path),
@@ -72,22 +63,13 @@ class VerifiedFile:
         return found
 
 
-def _verified(document: Any) -> Verified:
-    """Return a result from its JSON, whose keys docs/reference/cli-json.md lists."""
-    if not isinstance(document, dict):
-        raise TypeError("it is no JSON object")
-    found = Verified(
-        url=document["url"],
-        snapshot=document["snapshot"],
-        time=document["time"],
-        statuses={x["url"]: x["status"] for x in document["sources"]},
-        problems=tuple((x["url"], x["status"], x["reason"]) for x in document["problems"]),
-        chunks=tuple(x["status"] for x in document["chunks"]),
-    )
-    datetime.fromisoformat(found.time)
-    texts = found.url, *found.statuses, *(x for problem in found.problems for x in problem), *found.chunks
-    if not (isinstance(found.snapshot, int) and all(isinstance(x, str) for x in texts)):
+def _checked(document: Any) -> Verified:
+    statuses = {x["url"]: x["status"] for x in document["sources"]}
+    problems = [x[key] for x in document["problems"] for key in ("url", "status", "reason")]
+    texts = document["url"], *statuses, *problems, *(x["status"] for x in document["chunks"])
+    datetime.fromisoformat(document["time"])
+    if not (isinstance(document["snapshot"], int) and all(isinstance(x, str) for x in texts)):
         raise TypeError("a value has another type")
-    if unlike := set(found.statuses.values()).difference(SOURCE_STATUSES):
+    if unlike := set(statuses.values()).difference(SOURCE_STATUSES):
         raise ValueError(f"no source has the status {sorted(map(str, unlike))[0]!r}")
-    return found
+    return {**document, "statuses": statuses}

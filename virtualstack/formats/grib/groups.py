@@ -204,9 +204,13 @@ def _check_places(table: FieldTable, variables: Sequence[GribVariable]) -> None:
     if not keys:
         return
     name, of_name = next((name, some) for name, some in sets.items() if keys_apart(values, some))
-    told = [key for key in keys if any(len({values(row, key) for row in rows}) > 1 for rows in of_name)]
-    rows = next(rows for rows in of_name if len({values(row, told[0]) for row in rows}) > 1)
-    words = [f"'{key}' ({listed(list(dict.fromkeys(values(row, key) for row in rows)))})" for key in told]
+
+    def distinct(rows: Sequence[int], key: str) -> list[Any]:
+        return list(dict.fromkeys(values(row, key) for row in rows))
+
+    told = [key for key in keys if any(len(distinct(rows, key)) > 1 for rows in of_name)]
+    rows = next(rows for rows in of_name if len(distinct(rows, told[0])) > 1)
+    words = [f"'{key}' ({listed(distinct(rows, key))})" for key in told]
     remedies = [Remedy("open all of them as a tree, with", "open_virtual_datatree")]
     affected = [x for x in variables if sets[x.name]]
     if not OF_VALUES & set(keys) and not any(values(r, k) == UNDEFINED for x in affected for r in x.rows for k in keys):
