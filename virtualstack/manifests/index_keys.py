@@ -128,10 +128,8 @@ def index_view(manifest: Manifest, grid: ChunkGrid, key: object, /) -> tuple[Man
             empty.append(axis)
         rest.append(left)
         axis += 1
-    grid = view.grid
-    for axis in empty:
-        grid = grid.replace(axis, ChunkAxis.regular(0, 1))
-    if 0 in grid.shape:
+    if empty:
+        grid = ChunkGrid(tuple(ChunkAxis.regular(0, 1) if i in empty else x for i, x in enumerate(view.grid.axes)))
         return hollow(view.tables, grid.shape), grid, tuple(rest)
     if any(isinstance(left, np.ndarray) for left in rest):
         return _read_met(view, rest)

@@ -22,14 +22,11 @@ __all__ = ["ManifestView"]
 
 
 class _Cells(NamedTuple):
-    """The cells of a view along an axis of its base: their lengths, cells of the base, first elements and step.
-
-    Without ``cells``, they are those of the base in order, and ``firsts`` holds the first element of the first one.
-    """
+    """The cells of a view along an axis of its base: those of the base from an element on, or some with a step."""
 
     axis: ChunkAxis
-    cells: NDArray[np.int64] | None
-    firsts: NDArray[np.int64]
+    first: int = 0
+    some: tuple[NDArray[np.int64], NDArray[np.int64]] | None = None
     step: int = 1
 
 
@@ -82,7 +79,7 @@ class ManifestView(UnreadManifest):
     @property
     def shape(self) -> tuple[int, ...]:
         """Shape of the grid, in cells."""
-        return self.grid.shape
+        return tuple(1 if i is None else self._cells[i].axis.n_cells for i in self.axes)
 
     @property
     def url(self) -> str | None:
@@ -115,8 +112,12 @@ class ManifestView(UnreadManifest):
         wanted, firsts = [], []
         for axis, (begin, side) in enumerate(zip(self.begins, self._cells, strict=True)):
             own = numbers.get(axis, zero)
-            wanted.append(begin + (own if side.cells is None else side.cells[own]))
-            firsts.append(np.where(own == 0, side.firsts, 0) if side.cells is None else side.firsts[own])
+            if side.some is None:
+                wanted.append(begin + own)
+                firsts.append(np.where(own == 0, side.first, 0))
+            else:
+                wanted.append(begin + side.some[0][own])
+                firsts.append(side.some[1][own])
         found = self.base.pick(tuple(wanted))
         for axis, first in enumerate(firsts):
             if first.any():
@@ -189,7 +190,7 @@ def _cells_of(axis: ChunkAxis, picked: range) -> _Cells:
     """Return the cells of equally spaced elements of an axis, all of whose cells they meet."""
     if picked.step == 1:
         new, _, _, first = cut(axis, picked.start, picked.stop)
-        return _Cells(new, None, np.array(first))
+        return _Cells(new, first)
     if min(len(picked), axis.n_cells) > MAX_CUT_CELLS:
         raise ChunkAlignmentError(
             f"a slice with a step meets {min(len(picked), axis.n_cells)} chunks along an axis, more than "
@@ -198,7 +199,7 @@ def _cells_of(axis: ChunkAxis, picked: range) -> _Cells:
     cells, firsts, lengths, _ = axis.pieces(picked)
     if picked.step < 0:
         cells, firsts, lengths = cells[::-1], firsts[::-1], lengths[::-1]
-    return _Cells(ChunkAxis.from_lengths(lengths), cells, firsts, picked.step if (lengths > 1).any() else 1)
+    return _Cells(ChunkAxis.from_lengths(lengths), 0, (cells, firsts), picked.step if (lengths > 1).any() else 1)
 
 
 @lru_cache(maxsize=256)  # many parts of a join have the same encodings
