@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import contextlib
 import itertools
-from collections.abc import Callable, Iterator, Mapping, Set
+from collections.abc import Callable, Iterable, Iterator, Mapping, Set
 from dataclasses import dataclass, replace
-from typing import Literal, Protocol, cast
+from typing import Any, Literal, Protocol, cast
 
 import numpy as np
 import pandas as pd
@@ -273,17 +273,7 @@ def _check_loaded(part: Part, there: xr.Dataset, loaded: set[str]) -> None:
     """Check that loaded values in the store equal the values of the source."""
     for name in loaded & part.variables.keys() & set(map(str, there.variables)):
         ours, theirs = there.variables[name], part.variables[name].transpose(*there.variables[name].dims)
-        if ours.sizes != theirs.sizes:
-            raise CombineError(
-                f"variable '{name}', whose values are in the store itself, has the sizes {dict(theirs.sizes)} in the "
-                f"file now, but {dict(ours.sizes)} in the store: {WRITE_AGAIN}"
-            )
-        difference = values_differ(np.asarray(ours.values), np.asarray(theirs.values))
-        if difference is not None:
-            raise CombineError(
-                f"variable '{name}', whose values are in the store itself, has different values in the file now: "
-                f"{difference}; {WRITE_AGAIN}"
-            )
+        _check_same(name, (ours.sizes, theirs.sizes), [(ours.values, theirs.values)])
 
 
 def _check_inline(
@@ -297,16 +287,27 @@ def _check_inline(
     found = to_dataset(source, storage=storage, loadable_variables=[name])[name]
     new = found.expand_dims([dim for dim in dims if dim not in found.dims])
     sizes = {dim: sum(own.stop - own.start for _, own in runs) for dim, runs in region.items()}
-    if new.sizes != {dim: sizes.get(dim, n) for dim, n in zip(dims, array.shape, strict=True)}:
+    wanted = {dim: sizes.get(dim, n) for dim, n in zip(dims, array.shape, strict=True)}
+    cuts = ((replace(array[at], dimension_names=dims), own) for at, own in pieces)
+    pairs = (
+        (loaded_variable(name, cut, storage, url=source.url).values, new.transpose(*dims)[own].values)
+        for cut, own in cuts
+    )
+    _check_same(name, (wanted, new.sizes), pairs)
+
+
+def _check_same(
+    name: str, sizes: tuple[Mapping[Any, int], Mapping[Any, int]], pairs: Iterable[tuple[NDArray[Any], NDArray[Any]]]
+) -> None:
+    """Check that a variable has the sizes and the values, here in pieces, that a store itself holds of it."""
+    before, now = map(dict, sizes)
+    if before != now:
         raise CombineError(
-            f"variable '{name}', whose values are in the store itself, has the sizes {dict(found.sizes)} in the file "
-            f"now: {WRITE_AGAIN}"
+            f"variable '{name}', whose values are in the store itself, has the sizes {now} in the file now, but "
+            f"{before} in the store: {WRITE_AGAIN}"
         )
-    new = new.transpose(*dims)
-    for at, own in pieces:
-        cut = replace(array[at], dimension_names=dims)
-        ours = loaded_variable(name, cut, storage, url=source.url).values
-        difference = values_differ(np.asarray(ours), np.asarray(new[own].values))
+    for ours, theirs in pairs:
+        difference = values_differ(np.asarray(ours), np.asarray(theirs))
         if difference is not None:
             raise CombineError(
                 f"variable '{name}', whose values are in the store itself, has different values in the file now: "
