@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property, partial
 from typing import Any, NoReturn
@@ -16,11 +16,10 @@ from numpy.typing import NDArray
 from virtualstack.codecs.cast import cast_codec, cast_numbers
 from virtualstack.errors import READ_VALUES, ChunkAlignmentError, CombineError, ManifestError, Remedy
 from virtualstack.location import Access
-from virtualstack.manifests.cell_bounds import check_reach, fit
-from virtualstack.manifests.cells import along, blocks, first_cell
+from virtualstack.manifests.cells import CellBox, along, blocks, first_cell
 from virtualstack.manifests.cf import can_cast_floats, differing_key
 from virtualstack.manifests.chunk_manifest import ChunkManifest
-from virtualstack.manifests.encoding import Fill, native
+from virtualstack.manifests.encoding import ChunkEncoding, Fill, native
 from virtualstack.manifests.grid import ChunkGrid
 from virtualstack.manifests.index_keys import index_chunks, index_view
 from virtualstack.manifests.indexing import Chunks, transpose
@@ -231,14 +230,14 @@ class ManifestArray(NDArrayOperatorsMixin):
         if not manifest.entries.size or not manifest.encodings:
             return
         largest = [axis.longest for axis in self.grid.axes]
-        if manifest.starts is None and fit(manifest.encodings, largest):
+        if manifest.starts is None and all(_fits(encoding, largest) for encoding in manifest.encodings):
             return
         for box in blocks(manifest.shape):
             lengths = [
                 along(np.diff(axis.lines(cells.start, cells.stop)), i, self.ndim)
                 for i, (axis, cells) in enumerate(zip(self.grid.axes, box, strict=True))
             ]
-            check_reach(manifest.read(box), lengths, name=self.name, find_cell=partial(first_cell, box))
+            _check_reach(manifest.read(box), box, lengths, self.name)
 
     # -- structural operations --------------------------------------------------------------------------------
 
@@ -471,6 +470,31 @@ class ManifestArray(NDArrayOperatorsMixin):
         from virtualstack.manifests.display import array_html
 
         return array_html(self)
+
+
+def _fits(encoding: ChunkEncoding, largest: Sequence[int]) -> bool:
+    """Return whether cells of at most ``largest`` elements along each axis, with start 0, are in the decoded chunk."""
+    reach = sum((n - 1) * step for n, step in zip(largest, encoding.strides, strict=True))
+    return all(step >= 0 for step in encoding.strides) and reach < encoding.size
+
+
+def _check_reach(manifest: ChunkManifest, box: CellBox, lengths: Sequence[NDArray[np.int64]], name: str | None) -> None:
+    """Check that cells of a box show only elements of their decoded chunks."""
+    row = manifest.encoding_rows
+    low = manifest.all_starts.copy()
+    high = low.copy()
+    for i, n in enumerate(lengths):
+        extent = (n - 1) * np.array([x.strides[i] for x in manifest.encodings], np.int64)[row]
+        low += np.minimum(extent, 0)
+        high += np.maximum(extent, 0)
+    sizes = np.array([x.size for x in manifest.encodings], np.int64)[row]
+    bad: NDArray[Any] = ((low < 0) | (high >= sizes)) & ~manifest.holes
+    if bad.any():
+        at = np.unravel_index(int(bad.argmax()), bad.shape)
+        raise ManifestError(
+            f"cell {first_cell(box, bad)} of '{name}' shows elements {int(low[at])} to {int(high[at])} of a decoded "
+            f"chunk of {int(sizes[at])}"
+        )
 
 
 def nulls(array: ManifestArray, /) -> Verdict:
