@@ -43,7 +43,7 @@ from virtualstack.formats.hdf5.fetch import MetadataSource
 from virtualstack.formats.hdf5.hdfeos import EOS_INFORMATION, eos_axis_names
 from virtualstack.formats.hdf5.library import Library
 from virtualstack.formats.hdf5.parsed_view import FindExtent, ParsedView
-from virtualstack.formats.hdf5.references import FileContext
+from virtualstack.formats.hdf5.references import FileContext, damaged
 from virtualstack.formats.hdf5.structures.requests import LostValuesError, StructureError
 from virtualstack.formats.hdf5.structures.virtual_mappings import VirtualMapping
 from virtualstack.formats.hdf5.tree import FileView, HDF5Group, HDF5Variable, build_tree, decode_text
@@ -54,7 +54,7 @@ from virtualstack.formats.hdf5.walk import walk
 from virtualstack.location import local_path
 from virtualstack.manifests import CF_KEYS, ManifestArray, ManifestGroup, Refusal
 from virtualstack.sizes import byte_count
-from virtualstack.storage import LocalSource, Source, Storage
+from virtualstack.storage import LocalSource, Storage
 
 __all__ = ["HDF5"]
 
@@ -132,14 +132,7 @@ class HDF5:
                 variable = file.view.find(path)
                 if variable is None:
                     return None
-                context = make_context(
-                    file.source,
-                    file.metadata,
-                    file.library,
-                    lambda: build_tree(file.view).paths(),
-                    chain,
-                )
-                return _source(variable, context)
+                return _source(variable, make_context(file, lambda: build_tree(file.view).paths(), chain))
 
         def check_there(url: str) -> None:
             path = local_path(url)
@@ -148,10 +141,7 @@ class HDF5:
 
         def open_file(url: str) -> OpenSourceFile:
             check_there(url)
-            source = storage.source(url)
-            metadata, library = self._views(source, storage)
-            make_view = partial(self._view, metadata, library, lambda _: False)
-            return OpenSourceFile(source=source, metadata=metadata, library=library, make_view=make_view)
+            return self._open(url, storage, lambda _: False)
 
         def read_linked(url: str) -> ManifestGroup:
             if not follows:
@@ -161,22 +151,17 @@ class HDF5:
             return self._read(url, storage, whole, follows=False)
 
         def extent(path: str, mappings: Sequence[VirtualMapping], shape: tuple[int, ...]) -> tuple[int, ...]:
-            sources = datasets.open_sources(source.location.url, path, ())
-            return virtual_shape(mappings, shape, sources, url=source.location.url, inline_limit=options.inline_limit)
+            where = main.source.location.url
+            sources = datasets.open_sources(where, path, ())
+            return virtual_shape(mappings, shape, sources, url=where, inline_limit=options.inline_limit)
 
         files, datasets = SourceFiles(open_file), Datasets(read_dataset)
 
-        def make_context(
-            source: Source,
-            metadata: MetadataSource,
-            library: Library,
-            paths: Callable[[], Mapping[int, str]],
-            chain: Chain,
-        ) -> FileContext:
+        def make_context(file: OpenSourceFile, paths: Callable[[], Mapping[int, str]], chain: Chain) -> FileContext:
             return FileContext(
-                location=source.location,
-                library=library,
-                base=metadata.base,
+                location=file.source.location,
+                library=file.library,
+                base=file.metadata.base,
                 inline_limit=options.inline_limit,
                 locate=lambda path: storage.source(path).location,
                 storage=storage,
@@ -186,32 +171,36 @@ class HDF5:
                 chain=chain,
             )
 
-        source = storage.source(url)
-        metadata, library = self._views(source, storage)
-        with closing(library), _naming_damage(url):
-            tree = build_tree(self._view(metadata, library, lambda raw: _wants_chunks(raw, options), extent))
-            context = make_context(source, metadata, library, tree.paths, ())
+        main = self._open(url, storage, lambda raw: _wants_chunks(raw, options), extent)
+        with closing(main.library), _naming_damage(url):
+            tree = build_tree(main.view)
+            context = make_context(main, tree.paths, ())
             is_eos = self.eos_dimensions and EOS_INFORMATION in tree.groups
-            dims = resolve_dimensions(tree, eos_axis_names(tree, metadata, library) if is_eos else {})
-            return _group(tree, dims, context, options, {}, ExternalLinks(source.location.url, read_linked))
+            dims = resolve_dimensions(tree, eos_axis_names(tree, main.metadata, main.library) if is_eos else {})
+            links = ExternalLinks(main.source.location.url, read_linked)
+            return _group(tree, dims, context, options, {}, links)
 
-    def _views(self, source: Source, storage: Storage) -> tuple[MetadataSource, Library]:
-        url = source.location.url
-        path = local_path(url) if isinstance(source, LocalSource) else None
+    def _open(
+        self, url: str, storage: Storage, wants_chunks: Callable[[bytes], bool], extent: FindExtent | None = None
+    ) -> OpenSourceFile:
+        source = storage.source(url)
+        where = source.location.url
+        path = local_path(where) if isinstance(source, LocalSource) else None
         if path is not None and is_locked(path):
-            raise _locked(url)
+            raise _locked(where)
         metadata = MetadataSource(source)
         library = Library(
             metadata, path, find_alone=lambda: not storage.may_open("file:///"), is_forbidden=self.metadata == "own"
         )
-        return metadata, library
+        make_view = partial(self._view, metadata, library, wants_chunks, extent)
+        return OpenSourceFile(source=source, metadata=metadata, library=library, make_view=make_view)
 
     def _view(
         self,
         metadata: MetadataSource,
         library: Library,
         wants_chunks: Callable[[bytes], bool],
-        extent: FindExtent | None = None,
+        extent: FindExtent | None,
     ) -> FileView:
         """Find the objects of a file: with the parsers if they can read all groups, else with the HDF5 library."""
         if self.metadata == "library":
@@ -236,7 +225,7 @@ def _naming_damage(url: str) -> Iterator[None]:
     try:
         yield
     except LibraryError as error:
-        raise _damaged(url, str(error)) from error
+        raise damaged(url, str(error)) from error
     except ChildDiedError as error:
         raise MalformedFileError(
             f"'{url}' is damaged: the parsers of virtualstack could not read all of it, and the HDF5 library {error}",
@@ -248,15 +237,6 @@ def _naming_damage(url: str) -> Iterator[None]:
 
 def _locked(url: str) -> StorageError:
     return StorageError(f"'{url}' is locked: another program has it open for writing. Close it there first", url=url)
-
-
-def _damaged(url: str, what: str, *, offset: int | None = None) -> MalformedFileError:
-    return MalformedFileError(
-        f"'{url}' is truncated, damaged or not an HDF5 file: {what}. "
-        "Compare its size with that of its origin, or fetch it again",
-        url=url,
-        offset=offset,
-    )
 
 
 def _group(
@@ -312,10 +292,10 @@ def _array(
     variable: HDF5Variable, dims: Dimensions, context: FileContext
 ) -> tuple[ManifestArray | None, list[Refusal]]:
     refusals = list(variable.attributes.notes)
-    damaged = variable.attributes.damaged
-    name = next((key for key in CF_KEYS if key in damaged), None)
+    lost = variable.attributes.damaged
+    name = next((key for key in CF_KEYS if key in lost), None)
     if name is not None:  # without this attribute, stored numbers would become other values
-        reason = f"its attribute '{name}' is damaged: {damaged[name]}"
+        reason = f"its attribute '{name}' is damaged: {lost[name]}"
         return None, [*refusals, Refusal(path=variable.path, reason=reason)]
     if variable.scale.fault:
         refusals.append(Refusal(path=variable.path, reason=variable.scale.fault, kind="noted"))
@@ -324,7 +304,7 @@ def _array(
     except LibraryError as error:
         return None, [*refusals, Refusal(path=variable.path, reason=f"it is damaged: {error}")]
     except ManifestError as error:
-        raise _damaged(context.location.url, f"{variable.path}: {error}") from error
+        raise damaged(context.location.url, f"{variable.path}: {error}") from error
     return array, [*refusals, refusal] if refusal is not None else refusals
 
 

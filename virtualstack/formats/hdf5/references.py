@@ -36,7 +36,7 @@ from virtualstack.manifests import ENTRY, FIRST, ChunkEncoding, ChunkGrid, Chunk
 from virtualstack.manifests.cells import MAX_READ_CELLS
 from virtualstack.storage import Storage
 
-__all__ = ["FileContext", "references"]
+__all__ = ["FileContext", "damaged", "references"]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -71,7 +71,8 @@ def references(variable: HDF5Variable, shape: tuple[int, ...], fill: Fill, conte
         return Chunks(ChunkManifest.empty(one_cell(shape).shape, fill), one_cell(shape))
     if isinstance(layout, CompactLayout):
         if len(layout.data) < length:
-            raise damaged(f"'{variable.path}' has {len(layout.data)} bytes, and {length} are needed", 0, context)
+            what = f"'{variable.path}' has {len(layout.data)} bytes, and {length} are needed"
+            raise damaged(context.location.url, what, offset=0)
         values = decode(layout.data[:length], variable.element.codecs, stored, shape).astype(packed(stored))
         return Chunks(inline_chunk(values, fill), one_cell(shape))
     if variable.external or layout.address is None:
@@ -79,7 +80,7 @@ def references(variable: HDF5Variable, shape: tuple[int, ...], fill: Fill, conte
     offset, size = layout.address + context.base, context.location.size
     if size is not None and offset > size - length:
         what = f"'{variable.path}' has {length} bytes at offset {offset}, but the file ends at {size}"
-        raise damaged(what, offset, context)
+        raise damaged(context.location.url, what, offset=offset)
     chunks = row_chunks(shape, stored.itemsize, context.contiguous_chunk_size)
     if chunks != shape:
         _check_cells(math.prod(-(-n // c) for n, c in zip(shape, chunks, strict=True)))
@@ -135,7 +136,7 @@ def _chunked(
     try:
         table = variable.list_chunks()
     except OutsideError as error:
-        raise damaged(f"of '{variable.path}', {error}", None, context) from error
+        raise damaged(context.location.url, f"of '{variable.path}', {error}") from error
     masks = table.mask
     if filters and layout.leaves_edges_unfiltered:
         masks = np.where(_edges(variable.space or (), layout.chunk, table), (1 << len(filters)) - 1, masks)
@@ -192,13 +193,13 @@ def _codecs(filters: tuple[Filter, ...], asks_library: bool) -> tuple[Codec, ...
     return filter_codecs(filters)
 
 
-def damaged(what: str, at: int | None, context: FileContext) -> MalformedFileError:
+def damaged(url: str, what: str, /, *, offset: int | None = None) -> MalformedFileError:
     """Make an error that names what is wrong, and where."""
-    url = context.location.url
     return MalformedFileError(
-        f"'{url}' is truncated or damaged: {what}. Compare its size with that of its origin, or fetch it again",
+        f"'{url}' is truncated, damaged or not an HDF5 file: {what}. "
+        "Compare its size with that of its origin, or fetch it again",
         url=url,
-        offset=at,
+        offset=offset,
     )
 
 

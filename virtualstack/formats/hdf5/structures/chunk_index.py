@@ -89,11 +89,8 @@ def _single_chunk(space: ChunkSpace, address: int) -> ChunkTable:
     check(space.max_grid == (1,) * len(space.grid), f"a single chunk is for a grid of {space.max_grid} chunks")
     check((size is not None) == space.is_filtered, "a single chunk has a size without filters, or filters and no size")
     builder = TableBuilder(space, 1)
-    cell = np.zeros(1, np.int64)
-    if size is None:
-        builder.add(cell, None, _bounded(address), None, None)
-    else:
-        builder.add(cell, None, _bounded(address), _bounded(size), np.array([mask], np.int64))
+    length = None if size is None else _bounded(size)
+    builder.add(np.zeros(1, np.int64), None, _bounded(address), length, np.array([mask], np.int64))
     return builder.finish()
 
 

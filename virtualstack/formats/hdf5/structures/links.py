@@ -32,6 +32,8 @@ _LINKS_BY_NAME = 5  # B-tree version 2, type of records: hash of the name, ident
 _CACHED_SOFT_LINK = 2
 _MAX_DEPTH = 32
 _MAX_LINKS = 1 << 24
+_GROUP = Table("version B=0", "group info")
+_INFO = Table("version B=0, flags B<=3", "link info")
 _ENTRY = Table("key L, child A", "TREE")
 _SYMBOL = Table("name L, address A, kind I, 4x, target I, 12x", "SNOD")
 
@@ -55,9 +57,9 @@ def read_links(messages: Sequence[Message], superblock: Superblock) -> Parse[lis
         if message.kind == _LINK:
             links.append(_parse_link(message.body, superblock))
         elif message.kind == _GROUP_INFO:
-            check(unsigned(message.body, 0, 1) == 0, f"version {message.body[0]} of the group info is not known")
+            _GROUP.parse(message.body, superblock.widths)
         elif message.kind == LINK_INFO:
-            is_tracked = _tracks_order(message.body)
+            is_tracked = bool(_INFO.parse(message.body, superblock.widths)["flags"] & 1)
             links += yield from _read_dense(message.body, superblock)
         elif message.kind == SYMBOL_TABLE:
             links += yield from _read_symbol_table(message.body, superblock)
@@ -91,14 +93,6 @@ def _parse_link(body: bytes, superblock: Superblock) -> Link:
         f"an external link has the unknown flags {value[0]:#x}, or lacks a file or path",
     )
     return Link(name=name, kind="external", target=(parts[0], parts[1]), order=order)
-
-
-def _tracks_order(body: bytes) -> bool:
-    check(
-        unsigned(body, 0, 1) == 0 and unsigned(body, 1, 1) < 4,
-        f"version {body[0]} of the link info, flags {body[1]:#x}, is not known",
-    )
-    return bool(body[1] & 1)
 
 
 def _read_dense(body: bytes, superblock: Superblock) -> Parse[list[Link]]:
