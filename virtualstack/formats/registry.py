@@ -179,7 +179,7 @@ BUILT_IN = (
 )
 
 _ANY_ZARR = ".zarr"
-_COMMON_MARKS = ".zmetadata", "zarr.json"
+_COMMON_MARKS = ".zmetadata", "zarr.json", "repo", "refs/branch.main/ref.json"
 
 _HEAD_BYTES = 4096
 _ZSTD, _GZIP, _BZIP2 = b"\x28\xb5\x2f\xfd", b"\x1f\x8b", b"BZh"
@@ -390,7 +390,7 @@ def _by_suffix_of_folder(url: str) -> Format | None:
 def _possible_stores(url: str) -> Sequence[Format]:
     """Return the formats of stores that a URL without a file may have.
 
-    On a web server these are those with its suffix, or if it has none, those that a request for two names finds.
+    On a web server these are those with its suffix, or if it has none, those that requests for four names find.
     """
     rows, name = list_readers(), url.partition("?")[0].lower()
     if not is_http(url):
