@@ -8,6 +8,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from virtualstack.codecs.codec import Codec, CodecError
+from virtualstack.errors import Remedy
 
 __all__ = ["CAST", "UnfitNumberError", "cast_codec", "cast_dtypes", "cast_numbers"]
 
@@ -18,8 +19,8 @@ CAST = "numcodecs.astype"
 class UnfitNumberError(CodecError):
     """A float that does not fit into an integer dtype."""
 
-    remedy = (
-        "The cause is .astype(), not the source: leave it out, read floats, and replace such values before they are "
+    remedy = Remedy(
+        "the cause is .astype(), not the source: leave it out, read floats, and replace such values before they are "
         "cast to integers"
     )
 

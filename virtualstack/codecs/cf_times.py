@@ -20,6 +20,7 @@ from numpy.typing import NDArray
 from xarray.coding.times import decode_cf_datetime, decode_cf_timedelta
 
 from virtualstack.codecs.bounded import CodecError
+from virtualstack.errors import Remedy
 from virtualstack.system import in_forked_children
 
 __all__ = [
@@ -56,7 +57,7 @@ in_forked_children(lambda: globals().update(_LOCK=threading.RLock()))
 class UnfitTimeError(CodecError):
     """A date or duration that does not fit into the dtype that the attributes lead to."""
 
-    remedy = "Open with decode_times=False, which leaves times as they are stored"
+    remedy = Remedy("open with {}, which leaves times as they are stored", decode_times=False)
 
 
 @contextmanager

@@ -10,7 +10,7 @@ from typing import Any, Protocol
 import numpy as np
 from numpy.typing import NDArray
 
-from virtualstack.errors import ManifestError
+from virtualstack.errors import ManifestError, Remedy
 from virtualstack.printable import printable
 
 __all__ = [
@@ -94,8 +94,8 @@ type BytesLike = bytes | memoryview | NDArray[np.uint8]
 class CodecError(ValueError):
     """Stored bytes do not decode; the caller knows of which chunk."""
 
-    remedy: str | None = None
-    """What to do if the bytes are not damaged."""
+    remedy = Remedy("the source is damaged or is not the one that was indexed: restore it or scan it again")
+    """What helps."""
 
 
 class BytesDecoder(Protocol):

@@ -13,10 +13,10 @@ from numpy.lib.stride_tricks import as_strided
 from numpy.typing import NDArray
 
 from virtualstack.codecs.pipeline import CodecError, Elementwise
-from virtualstack.errors import ChunkDecodeError, StorageError
+from virtualstack.errors import ChunkDecodeError, Remedy, StorageError
 from virtualstack.manifests.cells import outer
 from virtualstack.reading.fetch import StoredBytes, named
-from virtualstack.reading.plan import DAMAGED, Decoding, Plan, strided, undecodable
+from virtualstack.reading.plan import Decoding, Plan, strided, undecodable
 from virtualstack.reading.selection import Selection
 from virtualstack.storage import Bytes
 from virtualstack.storage.coalesce import read_blocks
@@ -183,10 +183,11 @@ class DecodeBatch:
             got.read_into(offset, scratch)
             self._place(at, decoding.numbers(scratch), decoding.elementwise)
         except CodecError as error:
-            raise _does_not_decode(self._plan, chunk, f"{error}. {error.remedy or DAMAGED}") from error
+            raise _does_not_decode(self._plan, chunk, str(error), error.remedy) from error
         except MemoryError as error:  # a chunk may decode to much more than the array shows of it
-            why = f"there is no memory for its {decoding.nbytes} bytes. {DAMAGED}, or read it where there is more"
-            raise _does_not_decode(self._plan, chunk, why) from error
+            why = f"there is no memory for its {decoding.nbytes} bytes"
+            remedies = CodecError.remedy, Remedy("read it where there is more")
+            raise _does_not_decode(self._plan, chunk, why, *remedies) from error
         except StorageError as error:
             raise named(self._plan, chunk, error) from error
 
@@ -239,10 +240,10 @@ def _scratch(length: int) -> memoryview:
     return memoryview(buffer)[:length]
 
 
-def _does_not_decode(plan: Plan, chunk: int, why: str) -> ChunkDecodeError:
+def _does_not_decode(plan: Plan, chunk: int, why: str, *remedies: Remedy) -> ChunkDecodeError:
     chunks = plan.chunks
     stored = plan.locations, int(chunks.location[chunk]), int(chunks.offset[chunk]), int(chunks.length[chunk])
-    return undecodable(plan.name, plan.cell(chunk), stored, why)
+    return undecodable(plan.name, plan.cell(chunk), stored, why, *remedies)
 
 
 def _place_elements(

@@ -11,7 +11,7 @@ from typing import Any, Literal
 import numpy as np
 from numpy.typing import NDArray
 
-from virtualstack.codecs.codec import Codec, check_text
+from virtualstack.codecs.codec import Codec, CodecError, check_text
 from virtualstack.codecs.pipeline import Decoder, Elementwise, make_decoder, split_elementwise
 from virtualstack.codecs.shards import with_fill
 from virtualstack.errors import ChunkDecodeError, ManifestError, Remedy, StorageError
@@ -24,7 +24,6 @@ from virtualstack.reading.selection import Selection
 from virtualstack.storage import Bytes
 
 __all__ = [
-    "DAMAGED",
     "ChunkPart",
     "Decoding",
     "OnAbsent",
@@ -180,11 +179,13 @@ class Plan:
         return _cell(self.selection, tuple(position[part] for position in self.parts.position))
 
 
-DAMAGED = "The source is damaged or is not the one that was indexed: restore it or scan it again"
-
-
 def undecodable(
-    name: str | None, cell: tuple[int, ...], stored: tuple[Sequence[Location], int, int, int], why: str, /
+    name: str | None,
+    cell: tuple[int, ...],
+    stored: tuple[Sequence[Location], int, int, int],
+    why: str,
+    /,
+    *remedies: Remedy,
 ) -> ChunkDecodeError:
     """Return the error for a chunk that does not decode."""
     locations, code, offset, length = stored
@@ -192,6 +193,7 @@ def undecodable(
     return ChunkDecodeError(
         f"cell {cell} of variable '{name}', bytes {offset} to {offset + length} of "
         f"{'the manifest' if url is None else repr(url)}, does not decode: {why}",
+        *remedies,
         variable=name,
         cell=cell,
         url=url,
@@ -422,7 +424,8 @@ def _chunks(
                 _cell(selection, tuple(at[first[i]] for at in parts.position)),
                 (manifest.locations, int(location[i]), int(offset[i]), int(length[i])),
                 f"it is stored uncompressed in {int(length[i])} bytes; {decoding.shape} of '{decoding.dtype}' are "
-                f"{int(size[i] * itemsize[i])}. {DAMAGED}",
+                f"{int(size[i] * itemsize[i])}",
+                CodecError.remedy,
             )
         raw &= ~_are_members(manifest.locations, location, offset, length)
         least, greatest = np.minimum.reduceat(low, first), np.maximum.reduceat(high, first)

@@ -15,7 +15,7 @@ from virtualstack.errors import ReaderError, Remedy, StorageError, UnsupportedFe
 from virtualstack.manifests import FIRST, INLINE, ChunkAxis, ChunkEncoding, ChunkManifest, ManifestArray
 from virtualstack.reading.decode import DecodeBatch, fill_holes
 from virtualstack.reading.fetch import StoredBytes, batches, decode_pool, fetch, n_decoders, read_ahead_pool
-from virtualstack.reading.plan import DAMAGED, Plan, find_decoding, make_plan, only_fill, strided, undecodable
+from virtualstack.reading.plan import Plan, find_decoding, make_plan, only_fill, strided, undecodable
 from virtualstack.reading.selection import OuterKey, Selection, expand_outer, select, select_points
 from virtualstack.storage import Storage, StorageLike
 
@@ -230,7 +230,7 @@ def _values(
         return None
     except CodecError as error:
         where = manifest.locations, code, offset, length
-        raise undecodable(array.name, tuple(cells), where, f"{error}. {error.remedy or DAMAGED}") from error
+        raise undecodable(array.name, tuple(cells), where, str(error), error.remedy) from error
     except StorageError as error:
         raise error.of_chunk(array.name, tuple(cells), offset=offset, length=length) from error
     out = np.ndarray(shape, array.dtype)
