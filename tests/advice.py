@@ -39,11 +39,11 @@ def options_named(message: str, known: Container[str], /) -> list[dict[str, Any]
         if match.start() < end or match[2] not in known:
             continue
         expression = _expression(message[match.end() :])
+        if "..." in expression:  # which values are meant is left to the reader
+            continue
         try:
             value = eval(expression, dict(NAMES))
         except (SyntaxError, NameError, AttributeError):  # a word, such as in `preprocess=, or`
-            continue
-        if "..." in expression:  # which values are meant is left to the reader
             continue
         between = message[end : match.start()].strip()
         if found and between in ("and", ",", ", and", "with") and match[2] not in found[-1]:
