@@ -48,7 +48,7 @@ def row_chunks(
             break
         row //= n
         most = max(chunk_size // row, 1)
-        least = most // (256 if is_equal else 4)
+        least = -(-most // (256 if is_equal else 4))
         chunks[axis] = equal_chunk_length(n, least, most) or (n if is_equal else most)
         if chunks[axis] > 1:
             break
