@@ -140,7 +140,7 @@ def test_parameters_that_do_not_go_together_are_named(tmp_path):
         ({"duplicates": "both"}, "duplicates='both'; it must be "),
         ({"labels": "time"}, "labels='time'; it must map dimensions to variables"),
         ({"combine": "both"}, "'by_coords' or 'nested'"),
-        ({"unpack": "some"}, "False, True or 'differing'"),
+        ({"unpack": "some"}, "it must be False, True, 'differing' or None"),
         ({"join": "some"}, r"join='some'; it must be 'exact'"),
         ({"combine_options": {"compatible": 1}}, r"has \['compatible'\]; the known ones are"),
         ({"combine_options": {"compat": "same"}}, "compat='same'; it must be "),
