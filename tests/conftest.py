@@ -18,6 +18,12 @@ hypothesis.settings.register_profile(
 )  # how long an example takes depends on who else runs
 hypothesis.settings.load_profile("virtualstack")
 
+
+def pytest_xdist_auto_num_workers() -> int:
+    """One worker more than there are processors: a quarter of the time, tests wait for servers and processes."""
+    return (os.cpu_count() or 1) + 1
+
+
 DATA = bytes(range(256)) * 400
 BUCKET = "bucket"
 

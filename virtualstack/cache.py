@@ -12,8 +12,6 @@ from weakref import WeakSet
 
 from virtualstack.system import in_forked_children
 
-__all__ = ["ByteCache", "each"]
-
 _CACHES: WeakSet[ByteCache[Any]] = WeakSet()
 
 

@@ -20,8 +20,6 @@ from virtualstack.sizes import byte_count
 from virtualstack.storage import Allow, Storage, StorageLike
 from virtualstack.vstack.save import save
 
-__all__ = ["ICECHUNK", "STORE", "SUFFIXES", "convert"]
-
 STORE = ".vstack"
 """Suffix of a vstack."""
 

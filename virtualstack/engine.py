@@ -30,8 +30,6 @@ if TYPE_CHECKING:
     from virtualstack.vstack.reader import At
 from virtualstack.zarr.metadata.attributes import with_coordinates
 
-__all__ = ["OpenedGroupEntrypoint", "VirtualStackBackendEntrypoint"]
-
 _NO_NAME = "__values__"
 """Name in a file of the variable that xarray shows without a name, under the key ``None``."""
 

@@ -21,8 +21,6 @@ from virtualstack.reading import OnAbsent, check_absent, read_array, read_points
 from virtualstack.sizes import byte_count
 from virtualstack.storage import Storage, StorageLike
 
-__all__ = ["LazyArray", "TaskChunks", "lazy_variable"]
-
 _MAX_SEARCHED_CHUNKS = 1 << 16
 """Maximum number of chunks of an array whose pages of references are read to detect whether it has references."""
 

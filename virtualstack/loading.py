@@ -9,8 +9,6 @@ import warnings
 from importlib.util import find_spec
 from typing import Any, NoReturn
 
-__all__ = ["before_eccodes", "pyproj_if_safe"]
-
 _ECCODES = {"eccodes", "gribapi"}
 
 

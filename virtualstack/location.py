@@ -16,29 +16,6 @@ from numpy.typing import NDArray
 from virtualstack.errors import StorageError
 from virtualstack.system import path_in_url, url_path
 
-__all__ = [
-    "ARCHIVES",
-    "BYTES",
-    "Access",
-    "Fingerprint",
-    "Location",
-    "MemberChecksums",
-    "Reads",
-    "Stale",
-    "absolute_url",
-    "are_plain",
-    "flaw",
-    "is_http",
-    "is_remote",
-    "join_url",
-    "local_path",
-    "merge_edges",
-    "outermost",
-    "split_query",
-    "split_url",
-    "way_out",
-]
-
 BYTES = "bytes://"
 """Beginning of the URLs of bytes that only this process has, such as those of a BytesIO. No references name them."""
 

@@ -7,8 +7,6 @@ import re
 from collections.abc import Callable, Iterable
 from typing import Any, cast
 
-__all__ = ["JOINING", "OPENING", "VALUES", "with_options"]
-
 OPENING = """
 reader
     Name of a reader (see :func:`list_readers`), or a reader with options. By default it is detected for each file.

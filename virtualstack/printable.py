@@ -6,8 +6,6 @@ import difflib
 import re
 from collections.abc import Iterable, Sequence
 
-__all__ = ["MAX_SHOWN_ITEMS", "counted", "did_you_mean", "first_names", "printable"]
-
 MAX_SHOWN_ITEMS = 20
 """Items of a list that a representation or a message shows; it counts the others."""
 

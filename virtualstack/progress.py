@@ -11,8 +11,6 @@ from typing import TYPE_CHECKING, Any
 if TYPE_CHECKING:
     from rich.progress import Progress as RichProgress
 
-__all__ = ["Progress", "Show", "progress_shown", "reported"]
-
 type Progress = Callable[[int, int], Any]
 """Function of a user that is called with the number of finished items and the number of all items."""
 

@@ -15,8 +15,6 @@ from xarray.core import indexing
 from virtualstack.errors import ReaderError, Remedy
 from virtualstack.manifests import PER_BAND, RASTER_DECODING
 
-__all__ = ["raster_variable"]
-
 
 class _RasterArray(BackendArray):  # type: ignore[misc, unused-ignore]
     """Values of a raster as rioxarray decodes them: by nodata, scale and offset of each band, and by a mask.

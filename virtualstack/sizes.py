@@ -6,8 +6,6 @@ import math
 import re
 from numbers import Integral
 
-__all__ = ["byte_count", "chunk_byte_count", "equal_chunk_length", "human_bytes"]
-
 _MAX_DIVIDED = 1 << 40  # the number of candidates is the square root
 _UNITS = {"": 1, "B": 1, "KB": 10**3, "MB": 10**6, "GB": 10**9, "KIB": 2**10, "MIB": 2**20, "GIB": 2**30}
 

@@ -19,33 +19,6 @@ from contextvars import copy_context
 from types import FrameType
 from typing import Any, Literal
 
-__all__ = [
-    "IS_WINDOWS",
-    "LOCK_FLAGS",
-    "OWN_GROUP",
-    "READ_FLAGS",
-    "TIME_LIMIT_STATUSES",
-    "Threads",
-    "can_wait",
-    "end_process_after",
-    "hold_interrupts",
-    "in_forked_children",
-    "is_running",
-    "limit_memory",
-    "lock",
-    "lock_for_reading",
-    "n_cpus",
-    "path_in_url",
-    "pause_time_limit",
-    "pread",
-    "read_into",
-    "ring_after",
-    "sync_folder",
-    "url_path",
-    "wait_for_pipe",
-    "was_imported_before_fork",
-]
-
 IS_WINDOWS = os.name == "nt"
 
 _CLOSE_ON_EXEC = getattr(os, "O_CLOEXEC", 0) | getattr(os, "O_NOINHERIT", 0)

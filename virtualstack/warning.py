@@ -7,8 +7,6 @@ from pathlib import Path
 
 import xarray as xr
 
-__all__ = ["warn"]
-
 _NOT_THEIRS = str(Path(__file__).parent), str(Path(xr.__file__).parent)
 
 

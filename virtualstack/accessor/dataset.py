@@ -20,8 +20,6 @@ if TYPE_CHECKING:
     from virtualstack.manifests import ManifestGroup
     from virtualstack.storage import StorageLike
 
-__all__ = ["VirtualAccessor", "require_dask"]
-
 
 @xr.register_dataset_accessor("virtual")  # type: ignore[no-untyped-call]
 class VirtualAccessor(Targets, AccessorFacts):

@@ -21,8 +21,6 @@ if TYPE_CHECKING:
     from virtualstack.drawing.svg import ColorBy
     from virtualstack.manifests import ManifestArray, ManifestGroup
 
-__all__ = ["AccessorFacts", "checked_letters", "tree_to_group", "without_refusals"]
-
 _MAX_DRAWN_CHUNKS = 1 << 20
 _MAX_BOXES = 1024
 _TEXT_WIDTHS = (500, 300, 200, 150, 120, 100, 80, 70, 60, 50, 40, 35, 30, 25, 20, 16, 13, 10)

@@ -11,8 +11,6 @@ if TYPE_CHECKING:
     from virtualstack.manifests import ManifestGroup
     from virtualstack.storage import Allow, Storage, StorageLike
 
-__all__ = ["Targets"]
-
 
 class Targets:
     """Base of both accessors: writes a dataset or a tree."""

@@ -20,8 +20,6 @@ if TYPE_CHECKING:
     from virtualstack.manifests import ManifestGroup
     from virtualstack.storage import StorageLike
 
-__all__ = ["VirtualTreeAccessor"]
-
 
 @xr.register_datatree_accessor("virtual")  # type: ignore[no-untyped-call]
 class VirtualTreeAccessor(Targets, AccessorFacts):

@@ -14,8 +14,6 @@ from virtualstack.options import JOINING, with_options
 from virtualstack.planning import Duplicates
 from virtualstack.storage import StorageLike
 
-__all__ = ["combine_datasets"]
-
 
 @with_options(JOINING)
 def combine_datasets(

@@ -21,8 +21,6 @@ from virtualstack.storage.handles import Handle, find_handle, is_one, reach
 from virtualstack.storage.listing import find_each
 from virtualstack.warning import warn
 
-__all__ = ["Path", "open_all"]
-
 type Path = str | os.PathLike[str]
 
 

@@ -20,8 +20,6 @@ from virtualstack.options import JOINING, OPENING, with_options
 from virtualstack.planning import Duplicates
 from virtualstack.storage import Allow, Stale, StorageLike
 
-__all__ = ["open_virtual_mfdataset", "open_virtual_mfdatatree"]
-
 
 @with_options(JOINING, OPENING)
 def open_virtual_mfdataset(

@@ -15,8 +15,6 @@ from virtualstack.options import OPENING, with_options
 from virtualstack.scanning.one import read_one
 from virtualstack.storage import Allow, Stale, StorageLike
 
-__all__ = ["TreeOptions", "VirtualOptions", "open_virtual_dataset", "open_virtual_datatree"]
-
 
 class TreeOptions(TypedDict, total=False):
     """Options of :func:`open_virtual_datatree` that a function passes on, if it opens one source only."""

@@ -11,8 +11,6 @@ import xarray as xr
 if TYPE_CHECKING:
     from virtualstack.storage import Stale
 
-__all__ = ["VALUE_OPTIONS", "ValueOptions"]
-
 
 class ValueOptions(TypedDict, total=False):
     """Options of virtualstack's engine that are about values, and of ``xr.open_dataset``."""

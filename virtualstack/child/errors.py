@@ -5,8 +5,6 @@ from __future__ import annotations
 from collections.abc import Iterator
 from contextlib import contextmanager
 
-__all__ = ["LibraryError", "library_errors"]
-
 # Errors that h5py raises on damaged files and on unknown features.
 _RAISED = (OSError, RuntimeError, ValueError, TypeError, LookupError, NotImplementedError, OverflowError, MemoryError)
 

@@ -23,8 +23,6 @@ from virtualstack.child.serve import WALL_TO_CPU, receive, send
 from virtualstack.errors import ReaderError, VirtualStackError
 from virtualstack.system import OWN_GROUP, TIME_LIMIT_STATUSES, can_wait, in_forked_children
 
-__all__ = ["ChildDiedError", "InChild", "run_in_child"]
-
 _MAX_SECONDS = 60
 """Seconds of computing that one call may take; the time in which the child waits for bytes of a file is not counted."""
 

@@ -15,8 +15,6 @@ if TYPE_CHECKING:
 
 from virtualstack.system import end_process_after, limit_memory, pause_time_limit, wait_for_pipe
 
-__all__ = ["WALL_TO_CPU", "receive", "send", "serve"]
-
 _LENGTH_BYTES = 8
 _MAX_MEMORY_BYTES = 4 << 30
 """Address space that a child may use, in addition to what it uses at its start."""

@@ -12,8 +12,6 @@ from virtualstack.cli.commands import command, complete_files, option
 from virtualstack.cli.joining import NAMES, joining_files, joining_to_store, taken
 from virtualstack.cli.options import JOINING
 
-__all__ = ["append", "build", "reading_files"]
-
 FILES_HELP = "Path, pattern, URL, or sample:model; @LIST for a file of such lines, @- for stdin."
 
 

@@ -48,8 +48,6 @@ from virtualstack.storage.source import DirectoryError
 from virtualstack.storage.threads import concurrently
 from virtualstack.verify import Verification, require_library, verify_against_files
 
-__all__ = ["Build", "run"]
-
 _COMPARABLE = "hdf5", "netcdf3", "zarr"
 """Names of readers of the formats that ``--verify`` can compare: of zarr, zip archives."""
 

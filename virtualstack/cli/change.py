@@ -17,8 +17,6 @@ from virtualstack.cli.store import open_store, report_snapshot
 if TYPE_CHECKING:
     import numpy as np
 
-__all__ = ["update", "write"]
-
 
 @command(
     "update",

@@ -18,8 +18,6 @@ from virtualstack.cli.output import SETTINGS, OutputError, say, worded
 from virtualstack.cli.remedies import in_command_words
 from virtualstack.errors import VirtualStackError, rendered_by
 
-__all__ = ["main"]
-
 
 def main(arguments: Sequence[str] | None = None, /) -> int:
     """Run the command and return its exit status.

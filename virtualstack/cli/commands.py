@@ -14,19 +14,6 @@ from virtualstack.cli.output import SETTINGS, heading, write
 if TYPE_CHECKING:
     from click.shell_completion import CompletionItem
 
-__all__ = [
-    "MESSAGES",
-    "Command",
-    "Context",
-    "Formatter",
-    "Group",
-    "Option",
-    "command",
-    "complete_files",
-    "complete_names",
-    "option",
-]
-
 MESSAGES = "Messages"
 """Section of the options that every command has."""
 

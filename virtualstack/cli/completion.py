@@ -7,8 +7,6 @@ import click
 from virtualstack.cli.commands import command
 from virtualstack.cli.output import write
 
-__all__ = ["COMPLETE_VARIABLE", "completion"]
-
 COMPLETE_VARIABLE = "_VIRTUALSTACK_COMPLETE"
 """Environment variable by which a shell asks for the words that complete a command line."""
 

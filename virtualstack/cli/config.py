@@ -13,8 +13,6 @@ from virtualstack.cli import options
 from virtualstack.cli.commands import command, complete_files
 from virtualstack.cli.output import report, table
 
-__all__ = ["config"]
-
 
 @command("config", examples=["virtualstack config", "virtualstack config s3://bucket/archive/"])
 @click.argument(

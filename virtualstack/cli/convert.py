@@ -12,8 +12,6 @@ from virtualstack.cli.facts import dry_facts, dry_text, maybe_dry
 from virtualstack.cli.output import report, say, wants_progress, worded
 from virtualstack.printable import counted
 
-__all__ = ["convert"]
-
 
 @command(
     "convert",

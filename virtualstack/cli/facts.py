@@ -11,8 +11,6 @@ from typing import TYPE_CHECKING, Any
 if TYPE_CHECKING:
     from virtualstack.storage.dry_run import DryRun
 
-__all__ = ["dry_facts", "dry_text", "iso_time", "maybe_dry", "plain"]
-
 
 def plain(value: Any, /) -> Any:
     """Return a value as JSON has it: a table as a list of rows, a slice as its bounds, a time as ISO 8601, NaN as null.

@@ -30,8 +30,6 @@ from virtualstack.scanning.result import ScanResult
 from virtualstack.storage import StorageLike
 from virtualstack.storage.listing import find_urls
 
-__all__ = ["Files", "check_dropped", "expand", "open_scanned", "open_trees", "sample_files", "scan_files"]
-
 _PREFIX = "sample:"
 
 

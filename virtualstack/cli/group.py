@@ -19,8 +19,6 @@ from virtualstack.cli.serve import report, serve
 from virtualstack.cli.store import compact, diff, expire, log, refresh, relocate, verify
 from virtualstack.cli.survey import survey
 
-__all__ = ["cli"]
-
 
 def _show_version(ctx: click.Context, _: click.Parameter, value: bool) -> None:
     if value and not ctx.resilient_parsing:

@@ -15,8 +15,6 @@ from virtualstack.cli.output import report, say, short_paths, table, wants_progr
 if TYPE_CHECKING:
     from virtualstack.manifests import ManifestArray, ManifestGroup
 
-__all__ = ["inspect"]
-
 _COLUMNS = "variable", "dims", "dtype", "chunk", "codecs", "refs", "INLINE", "EMPTY", "ABSENT", "bytes", "at", "source"
 _RIGHT = {"refs", "INLINE", "EMPTY", "ABSENT", "bytes"}
 _COUNTS = "refs", "INLINE", "EMPTY", "ABSENT", "bytes"

@@ -19,8 +19,6 @@ from typing import Any
 
 from virtualstack.system import ring_after
 
-__all__ = ["INTERRUPTED", "run_interruptible", "take", "was_interrupted"]
-
 INTERRUPTED = 130
 """Exit status that shells use for a command that SIGINT ended."""
 

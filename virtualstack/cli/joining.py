@@ -11,8 +11,6 @@ from virtualstack.cli import options
 from virtualstack.cli.commands import option
 from virtualstack.cli.options import JOINING
 
-__all__ = ["NAMES", "joining_files", "joining_to_store", "taken"]
-
 _TO_STORE: dict[str, Callable[[Callable[..., Any]], Any]] = {
     "unpack": option(
         "--unpack",

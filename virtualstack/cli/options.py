@@ -20,40 +20,6 @@ if TYPE_CHECKING:
 
     from virtualstack.readers import Reader
 
-__all__ = [
-    "AGE",
-    "DURATION",
-    "PLACE",
-    "POSITIVE",
-    "SAMPLE",
-    "SNAPSHOT",
-    "TARGET",
-    "absent",
-    "absent_or_default",
-    "allow",
-    "as_json",
-    "at",
-    "cache",
-    "choose_reader",
-    "drop_variables",
-    "dry_run",
-    "executor",
-    "expand",
-    "group",
-    "inline_limit",
-    "message",
-    "on_error",
-    "read_list",
-    "reader",
-    "refuse_repeated_names",
-    "relative",
-    "remote_protocol",
-    "rewrite",
-    "storage",
-    "tolerance",
-    "unsupported",
-]
-
 type Decorator = Callable[[Callable[..., Any]], Callable[..., Any]]
 
 _UNITS = {"s": "seconds", "m": "minutes", "h": "hours", "d": "days", "w": "weeks"}

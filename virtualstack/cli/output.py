@@ -18,23 +18,6 @@ from virtualstack.printable import printable
 if TYPE_CHECKING:
     import click
 
-__all__ = [
-    "MAX_CHARACTERS",
-    "SETTINGS",
-    "OutputError",
-    "OutputSettings",
-    "detail",
-    "heading",
-    "report",
-    "say",
-    "show",
-    "step",
-    "table",
-    "wants_progress",
-    "worded",
-    "write",
-]
-
 _STYLES = {"error": "\x1b[1;31m", "warning": "\x1b[1;33m", "note": "\x1b[1m", "heading": "\x1b[1m"}
 _RESET = "\x1b[0m"
 

@@ -11,8 +11,6 @@ from virtualstack.cli.output import report, table
 if TYPE_CHECKING:
     from virtualstack.readers import Format
 
-__all__ = ["readers"]
-
 _MAX_SUFFIXES = 5
 
 

@@ -12,8 +12,6 @@ from virtualstack.errors import Code, Remedy
 if TYPE_CHECKING:
     import click
 
-__all__ = ["in_command_words"]
-
 _FLAGS = {
     ("combine", "nested"): "--in-order",
     ("duplicates", None): "--keep-all",

@@ -14,8 +14,6 @@ from virtualstack.cli.output import report, table
 from virtualstack.printable import counted, did_you_mean
 from virtualstack.sizes import human_bytes
 
-__all__ = ["no_sample", "sample", "write_sample"]
-
 
 def _names() -> list[str]:
     from virtualstack import sample

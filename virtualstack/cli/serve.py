@@ -15,8 +15,6 @@ from virtualstack.cli.joining import NAMES, joining_files, taken
 from virtualstack.cli.output import say, show, worded
 from virtualstack.errors import MissingDependencyError, VirtualStackError
 
-__all__ = ["report", "serve"]
-
 _LOOPBACK = "127.0.0.1", "::1", "localhost"
 
 _VERIFIED = "File with what 'virtualstack verify STORE --json' printed; the page shows the state of each source."

@@ -6,8 +6,6 @@ import os
 
 from virtualstack.cli.interrupts import run_interruptible
 
-__all__ = ["main"]
-
 
 def main() -> int:
     """Run the command with the arguments of the process, and return its exit status."""

@@ -19,18 +19,6 @@ if TYPE_CHECKING:
     from virtualstack.vstack.expire import Expired
     from virtualstack.vstack.repository import Repository
 
-__all__ = [
-    "compact",
-    "diff",
-    "expire",
-    "log",
-    "open_store",
-    "refresh",
-    "relocate",
-    "report_snapshot",
-    "verify",
-]
-
 
 def store_command(name: str, /, *, examples: list[str], **settings: Any) -> Callable[[Callable[..., Any]], Command]:
     """Return a decorator that makes a command on a vstack, which is its first argument."""

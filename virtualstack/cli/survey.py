@@ -12,8 +12,6 @@ from virtualstack.cli.commands import command, complete_files, option
 from virtualstack.cli.facts import dry_text, maybe_dry, plain
 from virtualstack.cli.output import report, say, wants_progress
 
-__all__ = ["survey"]
-
 _TABLES = "eras", "variables", "outliers", "duplicates", "interleaved", "gaps", "irregular", "failures"
 
 

@@ -5,8 +5,6 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-__all__ = ["aec_block_bytes", "check_aec", "sample_bytes", "szip_settings"]
-
 _AEC_RESTRICTED = 16
 """The flag of libaec for a restricted set of code options."""
 _MAX_LINE_BLOCKS = 128

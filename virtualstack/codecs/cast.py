@@ -10,8 +10,6 @@ from numpy.typing import NDArray
 from virtualstack.codecs.codec import Codec, CodecError
 from virtualstack.errors import Remedy
 
-__all__ = ["CAST", "UnfitNumberError", "cast_codec", "cast_dtypes", "cast_numbers"]
-
 CAST = "numcodecs.astype"
 """Name of the codec in zarr v3 metadata; numcodecs has it, so other readers know it too."""
 

@@ -27,8 +27,6 @@ from virtualstack.codecs.cf_times import (
 from virtualstack.codecs.codec import Codec, shortened
 from virtualstack.errors import ManifestError
 
-__all__ = ["CF", "NAT", "Packing", "attributes_from_json", "attributes_to_json", "cf_codec", "parse_packing"]
-
 _NON_FINITE = {"NaN": math.nan, "Infinity": math.inf, "-Infinity": -math.inf}
 _PYTHON = "python"
 

@@ -13,8 +13,6 @@ from zarr.core.dtype import parse_dtype
 from virtualstack.codecs.cf import CF, parse_packing
 from virtualstack.codecs.zarr_plugins import ZarrCodec
 
-__all__ = ["CFCodec"]
-
 
 class CFCodec(ZarrCodec, ArrayArrayCodec):
     """Decodes packed numbers by CF attributes; it does not encode."""

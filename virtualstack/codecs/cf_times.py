@@ -23,20 +23,6 @@ from virtualstack.codecs.bounded import CodecError
 from virtualstack.errors import Remedy
 from virtualstack.system import in_forked_children
 
-__all__ = [
-    "CODING_ERRORS",
-    "DURATIONS",
-    "UnfitTimeError",
-    "check_calendar",
-    "datetime_scale",
-    "datetime_units",
-    "decode_datetimes",
-    "decode_timedeltas",
-    "quiet",
-    "same_dates",
-    "timedelta_dtype",
-]
-
 DURATIONS = frozenset({"days", "hours", "minutes", "seconds", "milliseconds", "microseconds", "nanoseconds"})
 """Units without an epoch that xarray takes for durations (CF conventions 4.4)."""
 

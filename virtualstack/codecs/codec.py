@@ -13,18 +13,6 @@ from numpy.typing import NDArray
 from virtualstack.errors import ManifestError, Remedy
 from virtualstack.printable import printable
 
-__all__ = [
-    "BytesDecoder",
-    "BytesLike",
-    "Codec",
-    "CodecError",
-    "check_size",
-    "check_text",
-    "raw_bytes",
-    "shortened",
-]
-
-
 _MAX_SHOWN_CHARACTERS = 500
 
 

@@ -8,8 +8,6 @@ from functools import lru_cache
 from virtualstack.codecs.codec import Codec
 from virtualstack.codecs.plugins import find_plugin
 
-__all__ = ["agreed", "decoding_part", "tells_values"]
-
 # Settings that steer the encoder alone: a decoder does the same whatever they are.
 _ENCODER_ONLY: Mapping[str, frozenset[str] | None] = {
     "blosc": None,  # a blosc frame describes itself

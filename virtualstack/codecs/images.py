@@ -8,8 +8,6 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-__all__ = ["decode"]
-
 
 def decode(decoder: Callable[[bytes], Any], data: bytes, most: int, /) -> NDArray[Any]:
     """Decode an image of at most ``most`` bytes; more bytes are not sent to the parent, whose memory has no limit."""

@@ -33,15 +33,6 @@ from virtualstack.codecs.aec import aec_block_bytes, check_aec, szip_settings
 from virtualstack.codecs.codec import BytesDecoder, BytesLike, CodecError, check_size, raw_bytes, shortened
 from virtualstack.errors import UnsupportedFeatureError
 
-__all__ = [
-    "bounded_plugin",
-    "check_bounded",
-    "decode_in_child",
-    "image_size",
-    "lerc_size",
-    "pcodec",
-]
-
 _MARKERS_NOT_FRAMES = frozenset({0xC4, 0xC8, 0xCC})
 _MAX_SCANS = 100
 """Maximum number of scans of a JPEG image: libjpeg processes the whole image for each. Writers use about 10."""

@@ -20,8 +20,6 @@ from numpy.typing import NDArray
 
 from virtualstack.codecs.codec import BytesDecoder, BytesLike, Codec, CodecError, raw_bytes
 
-__all__ = ["ArrayPlugin", "FilterPlugin", "Plugin", "find_foreign_plugin", "find_plugin"]
-
 _OURS = "virtualstack."
 
 

@@ -24,8 +24,6 @@ from virtualstack.codecs.limits import bounded_plugin, check_bounded, pcodec
 from virtualstack.codecs.step import Spec, Step
 from virtualstack.errors import MissingDependencyError, UnsupportedFeatureError
 
-__all__ = ["numcodecs_step", "registered_step"]
-
 # Codecs that need an optional dependency of virtualstack, by the beginning of their name.
 _EXTRAS = {
     "imagecodecs": "hdf5",

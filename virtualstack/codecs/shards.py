@@ -16,15 +16,6 @@ from numpy.typing import NDArray
 from virtualstack.codecs.codec import Codec, CodecError, raw_bytes
 from virtualstack.errors import ManifestError, UnsupportedFeatureError
 
-__all__ = [
-    "INDEX_CHECKSUM_BYTES",
-    "INDEX_ENTRY_BYTES",
-    "NO_CHUNK",
-    "SHARDS",
-    "shard_decoder",
-    "with_fill",
-]
-
 SHARDS = "sharding_indexed"
 
 INDEX_ENTRY_BYTES = 16

@@ -8,8 +8,6 @@ from typing import Any, Literal
 
 import numpy as np
 
-__all__ = ["Spec", "Step"]
-
 
 @dataclass(frozen=True, slots=True)
 class Spec:

@@ -15,8 +15,6 @@ from virtualstack.codecs.bounded import bounded_decoder, encoded_size
 from virtualstack.codecs.codec import Codec, CodecError, raw_bytes
 from virtualstack.codecs.plugins import ArrayPlugin, find_plugin
 
-__all__ = ["ZarrArray", "ZarrCodec", "ZarrFilter"]
-
 _MAX_STORED_RATIO = 4
 """A stored element, such as a long double, may be at most this many times longer than the numpy element."""
 

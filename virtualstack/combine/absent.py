@@ -17,16 +17,6 @@ from virtualstack.errors import Code, CombineError, ManifestError, Remedy
 from virtualstack.manifests import ABSENT, ChunkAxis, ChunkGrid, ChunkManifest, Fill, ManifestArray, stored_number
 from virtualstack.manifests.cells import replaced
 
-__all__ = [
-    "Absent",
-    "Mask",
-    "absent_joined",
-    "absent_moved",
-    "absent_variables",
-    "missing_variable",
-    "with_missing_value",
-]
-
 type Mask = NDArray[np.bool_]
 
 

@@ -21,8 +21,6 @@ from virtualstack.planning.groups import declared_facts
 from virtualstack.planning.labels import check_kinds
 from virtualstack.storage import Storage, StorageLike
 
-__all__ = ["Addition", "appended", "check_complete", "growing_dimension"]
-
 
 def check_complete(stored: ManifestGroup, /) -> None:
     """Raise an error if a target has a variable that its reader refuses: written again, the target would lack it."""

@@ -26,8 +26,6 @@ from virtualstack.errors import CombineError, Remedy
 from virtualstack.manifests import EMPTY, ManifestArray, reindex
 from virtualstack.planning.labels import KINDS, Distinct, Labels, check_kinds, distinct_labels, misfit, since_1970
 
-__all__ = ["ReindexTarget", "align", "reindex_dataset", "reindex_part", "reindex_variable"]
-
 
 @dataclass(frozen=True, slots=True, eq=False)
 class ReindexTarget:

@@ -24,8 +24,6 @@ from virtualstack.errors import CombineError, Remedy
 from virtualstack.planning.labels import check_kinds
 from virtualstack.storage import Storage
 
-__all__ = ["check_calendars", "concat_parts", "merge_parts"]
-
 
 def concat_parts(
     parts: Sequence[Part],

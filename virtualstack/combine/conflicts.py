@@ -28,18 +28,6 @@ from virtualstack.manifests import (
 )
 from virtualstack.storage import Storage
 
-__all__ = [
-    "Join",
-    "Rules",
-    "floats_like",
-    "is_packed",
-    "joined",
-    "merge_attributes",
-    "unpack_differing",
-    "unpacked_like",
-    "with_attributes",
-]
-
 type Join = Literal["exact", "outer", "inner", "left", "right", "override"]
 
 _COMPAT = ("equals", "identical", "broadcast_equals", "no_conflicts", "override")

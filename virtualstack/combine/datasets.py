@@ -20,19 +20,6 @@ from virtualstack.errors import CombineError, Remedy, check_word, naming_group
 from virtualstack.planning import DUPLICATES, Duplicates, Plan
 from virtualstack.storage import Storage, StorageLike
 
-__all__ = [
-    "Combine",
-    "CombineOptions",
-    "Nested",
-    "combine_datasets",
-    "combine_parts",
-    "combine_trees",
-    "combine_trees_with_plan",
-    "combine_with_plan",
-    "flatten",
-    "nest_like",
-]
-
 type Combine = Literal["by_coords", "nested"]
 
 

@@ -19,8 +19,6 @@ from virtualstack.manifests import other_meaning, same_value
 from virtualstack.reading import read_array
 from virtualstack.storage import Storage
 
-__all__ = ["KEEP_STORED", "Remedies", "are_equal", "the_same"]
-
 KEEP_STORED = Remedy(
     "keep the values of the store, also for the new files, with", combine_options={"compat": "override"}
 )

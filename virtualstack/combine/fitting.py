@@ -21,18 +21,6 @@ from virtualstack.manifests.agreement import value_text
 from virtualstack.manifests.indexing import refine
 from virtualstack.storage import Storage
 
-__all__ = [
-    "LABELS_REMEDY",
-    "TEXT",
-    "Fitting",
-    "check_presence",
-    "cut_like",
-    "fitted",
-    "joint_dtype",
-    "lacking",
-    "load_part",
-]
-
 TEXT = "OSTU"
 LABELS_REMEDY = Remedy("give it the store's labels with {} if they mean the same", "assign_coords")
 """Remedy for labels that differ from those of the store."""

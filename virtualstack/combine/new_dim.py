@@ -19,9 +19,6 @@ from virtualstack.errors import Code, CombineError, Remedy
 from virtualstack.planning.sources import FromAttribute, FromName
 from virtualstack.printable import first_names
 
-__all__ = ["Labelling", "check_labellings", "make_labels", "with_new_dim"]
-
-
 type Labelling = FromName | FromAttribute | Callable[[xr.Dataset], Any]
 """Source of the label of a file; a function is called with the dataset of the file."""
 

@@ -23,8 +23,6 @@ from virtualstack.planning.places import find_places, labelled_in_all
 from virtualstack.planning.questions import at_one_place, overlapping
 from virtualstack.storage import Storage
 
-__all__ = ["combine_by_coords", "have_an_order", "join_tiles"]
-
 _MAX_ABSENT = 100_000
 
 

@@ -16,16 +16,6 @@ from virtualstack.dataset import INHERITED, get_refusals, make_index, to_group, 
 from virtualstack.errors import CombineError, naming_group
 from virtualstack.manifests import ChunkManifest, ManifestArray, ManifestGroup, Refusal
 
-__all__ = [
-    "Attribute",
-    "Part",
-    "bundled_in",
-    "each_node",
-    "group_from",
-    "over_index",
-    "with_inherited",
-]
-
 
 class Attribute(NamedTuple):
     """An attribute of a variable, or of the dataset if ``name`` is ``None``."""

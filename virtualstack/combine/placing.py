@@ -26,8 +26,6 @@ from virtualstack.manifests.manifest import Overlay
 from virtualstack.scanning.one import read_one
 from virtualstack.verify import values_differ
 
-__all__ = ["Placing", "StoreAxis"]
-
 type _Cell = tuple[int, ...]
 """Numbers of segments, one for each axis."""
 

@@ -22,17 +22,6 @@ from virtualstack.planning.labels import is_dates
 from virtualstack.reading import read_array
 from virtualstack.storage import Storage
 
-__all__ = [
-    "Nodes",
-    "Planning",
-    "facts_of",
-    "plan_of",
-    "plan_parts",
-    "planned",
-    "with_labels_from",
-    "without_order",
-]
-
 
 def _is_text(variable: xr.Variable) -> bool:
     """Return whether the values of a variable are text: dates of other calendars are objects, too."""

@@ -19,8 +19,6 @@ from virtualstack.manifests.joining import align
 from virtualstack.manifests.unify import unify
 from virtualstack.storage.source import check_version
 
-__all__ = ["Candidate", "Meeting", "Prefer", "check_prefer", "compare_cells", "is_changed", "is_preferred"]
-
 
 @dataclass(frozen=True, slots=True)
 class Candidate:

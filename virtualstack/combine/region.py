@@ -20,22 +20,6 @@ from virtualstack.manifests import ABSENT, ChunkAxis, ManifestArray, ManifestGro
 from virtualstack.manifests.cells import replaced
 from virtualstack.manifests.manifest import Overlay
 
-__all__ = [
-    "Box",
-    "Region",
-    "Side",
-    "bounding",
-    "clipped",
-    "find_boxes",
-    "grown",
-    "merged",
-    "overlay_on",
-    "placed",
-    "read_region",
-    "read_side",
-    "with_dims",
-]
-
 
 @dataclass(frozen=True, slots=True)
 class Side:

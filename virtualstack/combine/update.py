@@ -29,8 +29,6 @@ from virtualstack.planning import make_plan
 from virtualstack.planning.labels import check_kinds, distinct_labels, is_jitter, misfit
 from virtualstack.storage.threads import concurrently
 
-__all__ = ["updated"]
-
 type _Index = pd.Index[Any]
 
 

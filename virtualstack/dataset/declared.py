@@ -29,8 +29,6 @@ from virtualstack.manifests import (
     value_changing,
 )
 
-__all__ = ["copy_times_to_bounds", "declared_dataset", "is_same_word", "is_unpacked", "with_edits"]
-
 _KNOWN = frozenset(CF_KEYS)
 _MISSING = ("_FillValue", "missing_value")
 _TIMES = ("units", "calendar")

@@ -39,18 +39,6 @@ from virtualstack.reading import fetched, read_array
 from virtualstack.storage import Storage
 from virtualstack.warning import warn
 
-__all__ = [
-    "INHERITED",
-    "get_child_groups",
-    "get_refusals",
-    "get_unlimited_dims",
-    "get_version",
-    "notes_on",
-    "text_array",
-    "to_dataset",
-    "with_refusals",
-]
-
 _REFUSALS = "virtualstack_refusals"
 _GROUPS = "virtualstack_groups"
 INHERITED = "virtualstack_inherited"

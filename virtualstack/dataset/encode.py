@@ -29,8 +29,6 @@ from virtualstack.errors import Remedy, WriterError
 from virtualstack.manifests import CF_KEYS, ManifestArray, ManifestGroup, inline_array, same_value, value_changing
 from virtualstack.printable import first_names
 
-__all__ = ["all_virtual", "encoded_variable", "set_encoding", "to_group"]
-
 
 def to_group(dataset: xr.Dataset, /) -> ManifestGroup:
     """Make the group of a dataset: virtual arrays stay unchanged, loaded variables are encoded as INLINE chunks.

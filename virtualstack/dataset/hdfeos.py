@@ -7,8 +7,6 @@ from dataclasses import replace
 
 from virtualstack.manifests import ManifestArray, ManifestGroup, Refusal
 
-__all__ = ["only_structure", "with_fields"]
-
 # ESDS-RFC-008 (HDF-EOS5 data model), 5
 _COORDINATES = "Geolocation Fields"
 _FIELDS = ("Data Fields", "Profile Fields", _COORDINATES)

@@ -20,19 +20,6 @@ from virtualstack.storage import Allow, Stale, Storage, StorageLike
 from virtualstack.storage.threads import concurrently
 from virtualstack.warning import warn
 
-__all__ = [
-    "OnError",
-    "Opening",
-    "account_for",
-    "are_parts_of_one",
-    "open_groups",
-    "select_group",
-    "tree_of",
-    "warn_of_groups",
-    "what_is_left_out",
-    "where_variables_are",
-]
-
 type OnError = Literal["raise", "skip"]
 
 _MAX_SHOWN_REASONS = 5

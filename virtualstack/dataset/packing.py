@@ -14,8 +14,6 @@ from virtualstack.codecs.cf_times import quiet
 from virtualstack.errors import Remedy, WriterError
 from virtualstack.manifests import ManifestArray
 
-__all__ = ["stored_values"]
-
 _TEXT_KINDS = "STUO"
 
 

@@ -18,18 +18,6 @@ from virtualstack.manifests import unpack as unpack_array
 from virtualstack.reading import read_array
 from virtualstack.storage import Storage
 
-__all__ = [
-    "expand_dims",
-    "loaded_variable",
-    "make_index",
-    "take_coordinates",
-    "text_coordinates",
-    "undecodable",
-    "unpacked_variable",
-    "virtual_array",
-    "virtual_variable",
-]
-
 
 def expand_dims(variable: xr.Variable, sizes: Mapping[str, int], /) -> xr.Variable:
     """Return a variable with new dimensions of the given sizes before its own, and with its encoding."""

@@ -25,8 +25,6 @@ from virtualstack.errors import MissingDependencyError
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
 
-__all__ = ["plot_chunk_map", "plot_timeline"]
-
 _MAX_LABELS = 40
 
 

@@ -8,18 +8,6 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-__all__ = [
-    "STATES",
-    "ChunkMap",
-    "SourceFacts",
-    "StoredKind",
-    "Timeline",
-    "TimelineDuplicate",
-    "TimelineEra",
-    "TimelineGap",
-    "common_prefix",
-]
-
 STATES = ("empty", "absent", "inline", "referenced")
 """States of chunks, in the order of the last axis of :attr:`ChunkMap.states`.
 

@@ -9,8 +9,6 @@ from html import escape
 from virtualstack.location import absolute_url
 from virtualstack.printable import printable
 
-__all__ = ["MAX_LISTED", "Markup", "folded", "make_page", "property_table", "table", "text", "url_list"]
-
 MAX_LISTED = 200
 """Rows of a table or items of a list that are in the HTML; the others are counted."""
 

@@ -12,21 +12,6 @@ from numpy.typing import NDArray
 from virtualstack.drawing.facts import ChunkMap, Timeline, TimelineEra
 from virtualstack.printable import counted, printable
 
-__all__ = [
-    "COLORS",
-    "PALETTE",
-    "WORDS",
-    "ColorBy",
-    "classify",
-    "encoding_legend",
-    "era_segments",
-    "lost_quarters",
-    "summary_of_map",
-    "svg_chunk_map",
-    "svg_timeline",
-    "totals_of_timeline",
-]
-
 type ColorBy = Literal["state", "source", "encoding"]
 """What the colours of a chunk map mean."""
 

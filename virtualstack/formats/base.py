@@ -13,20 +13,6 @@ from virtualstack.manifests.manifest import Manifest
 from virtualstack.sizes import byte_count
 from virtualstack.storage import Allow, Permission, Storage, read_allowed_urls
 
-__all__ = [
-    "NETCDF_FILLS",
-    "PARTS",
-    "Assembler",
-    "ReadOptions",
-    "Reader",
-    "Unsupported",
-    "access_of_source",
-    "check_references",
-    "is_alone",
-    "permitted",
-    "read_permitted",
-]
-
 type Unsupported = Literal["inline", "raise", "skip"]
 
 PARTS = "virtualstack:parts"

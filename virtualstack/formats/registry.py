@@ -30,8 +30,6 @@ from virtualstack.storage import Source, Storage
 from virtualstack.storage.source import DirectoryError
 from virtualstack.warning import warn
 
-__all__ = ["BUILT_IN", "Format", "find_reader", "list_readers", "load_reader"]
-
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Format:

@@ -24,8 +24,6 @@ from virtualstack.manifests import (
 )
 from virtualstack.sizes import equal_chunk_length
 
-__all__ = ["Segment", "place_rows", "place_segments", "row_chunks"]
-
 
 def row_chunks(
     shape: Sequence[int], itemsize: int, chunk_size: int | None, /, *, is_equal: bool = False

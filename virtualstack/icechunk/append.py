@@ -22,8 +22,6 @@ from virtualstack.reading import OnAbsent
 from virtualstack.storage import Storage, StorageLike
 from virtualstack.zarr.rewrite.rewrite import Budget, fitting
 
-__all__ = ["to_icechunk", "writing"]
-
 _MAX_LOADED_BYTES = 64 << 20
 """Largest size in bytes of a variable of one chunk that is taken into memory if the repository holds the chunk."""
 

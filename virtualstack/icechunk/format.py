@@ -24,22 +24,6 @@ from virtualstack.manifests import ENTRY, FIRST, INLINE, ChunkManifest
 from virtualstack.manifests.cells import check_count
 from virtualstack.zarr.metadata.array import ArrayMetadata
 
-__all__ = [
-    "NATIVE",
-    "Checksum",
-    "Checksums",
-    "PlaceBatch",
-    "choose_checksum",
-    "import_icechunk",
-    "join_checksums",
-    "node_id",
-    "place_batches",
-    "read_checksums",
-    "read_reason",
-    "url_from_icechunk",
-    "url_to_icechunk",
-]
-
 type Checksum = tuple[str | None, int | None]
 """An etag, or a modification time in whole seconds since 1970."""
 

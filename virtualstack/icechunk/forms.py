@@ -27,8 +27,6 @@ from virtualstack.zarr.metadata.attributes import json_attributes, keep_unwritab
 from virtualstack.zarr.metadata.version2 import group_attributes
 from virtualstack.zarr.rewrite.plan import Abilities
 
-__all__ = ["ICECHUNK", "make_document", "make_group_document", "with_text_fill"]
-
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class _Grid:

@@ -9,8 +9,6 @@ from virtualstack.location import is_http, local_path, split_url
 from virtualstack.storage import Storage
 from virtualstack.storage.identities.identity import normalise
 
-__all__ = ["find_s3_options", "repository_storage"]
-
 
 def repository_storage(icechunk: Any, url: str, storage: Storage, /, *, create: bool = False) -> Any:
     """Return the storage object of Icechunk for a repository, with the options that are known for its URL."""

@@ -44,8 +44,6 @@ from virtualstack.zarr.metadata.attributes import parse_json
 from virtualstack.zarr.metadata.hierarchy import build_group
 from virtualstack.zarr.metadata.shards import Shards
 
-__all__ = ["Icechunk", "SessionSources", "read_session"]
-
 _READING = "reading Icechunk"
 _BATCH_CHUNKS = 1 << 17  # chunks that Icechunk returns at a time
 _MAX_REQUESTS = 32

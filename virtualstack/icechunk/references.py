@@ -16,8 +16,6 @@ from virtualstack.errors import WriterError
 from virtualstack.icechunk.format import choose_checksum
 from virtualstack.manifests import FIRST, INLINE, ChunkManifest
 
-__all__ = ["Changes", "changes_between", "inline_chunks", "kept_beyond", "set_references"]
-
 _MAX_BOX_RATIO = 4
 """Largest ratio of the cells of a box to its chunks; above it, chunks are written separately."""
 

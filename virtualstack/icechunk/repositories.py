@@ -18,8 +18,6 @@ from virtualstack.storage.dry_run import active_dry_run
 from virtualstack.storage.local import LocalTarget
 from virtualstack.storage.permission import named_in
 
-__all__ = ["save_icechunk"]
-
 _BRANCH = "main"
 
 

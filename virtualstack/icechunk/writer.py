@@ -32,15 +32,6 @@ from virtualstack.storage.dry_run import active_dry_run
 from virtualstack.storage.signatures import without_signature
 from virtualstack.zarr.metadata.array import check_name
 
-__all__ = [
-    "MAX_IN_MANIFEST",
-    "all_or_nothing",
-    "check_store",
-    "container_prefix",
-    "group_path",
-    "write_group",
-]
-
 MAX_IN_MANIFEST = (1 << 16) - 1
 """Most bytes of a chunk that a manifest of Icechunk can store; larger ones are files."""
 

@@ -15,8 +15,6 @@ from virtualstack.location import absolute_url
 from virtualstack.manifests import INLINE, ChunkManifest, ManifestGroup
 from virtualstack.storage import Allow, Storage, StorageLike, read_allowed_urls
 
-__all__ = ["to_kerchunk"]
-
 
 def to_kerchunk(
     group: ManifestGroup,

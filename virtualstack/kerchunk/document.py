@@ -21,16 +21,6 @@ from virtualstack.manifests.counted import in_order
 from virtualstack.progress import Show, reported
 from virtualstack.zarr.metadata.version2 import Zarr2Hierarchy
 
-__all__ = [
-    "SCHEMA",
-    "UrlColumn",
-    "UrlMap",
-    "parquet_files",
-    "reference_dict",
-    "reference_json",
-    "reference_texts",
-]
-
 _BLOCK_CHUNKS = 1 << 16  # chunks that become text at a time: limits memory
 
 type UrlMap = Callable[[str], str]

@@ -37,8 +37,6 @@ from virtualstack.manifests import ManifestArray, ManifestGroup
 from virtualstack.printable import counted, first_names
 from virtualstack.storage import LocalSource, Source, Storage
 
-__all__ = ["KerchunkDriver"]
-
 _OTHERS = Remedy("choose other extensions with", options=Code("{'extension': ...}"))
 
 _FITS_BLOCK_BYTES, _FITS_CARD_BYTES = 2880, 80

@@ -20,8 +20,6 @@ from virtualstack.kerchunk.table import inline_bytes
 from virtualstack.printable import first_names
 from virtualstack.zarr.metadata.attributes import parse_json
 
-__all__ = ["check_size", "parse_zmetadata", "read_record", "unpacked_size"]
-
 # parquet.thrift: numbers of fields
 _ROW_GROUPS, _GROUP_COLUMNS, _COLUMN_METADATA = 4, 1, 3
 _PATH, _CHUNK_SIZE, _FIRST_DATA, _DICTIONARY = 3, 7, 9, 11

@@ -45,8 +45,6 @@ from virtualstack.zarr.metadata.array import ArrayMetadata, paged_manifest
 from virtualstack.zarr.metadata.attributes import parse_json
 from virtualstack.zarr.metadata.hierarchy import array_paths, build_group
 
-__all__ = ["Kerchunk", "RecordFiles", "locate_reference", "measure_sources", "read_references"]
-
 _CACHES = frozenset({"simplecache", "filecache", "blockcache"})
 
 

@@ -15,20 +15,6 @@ from virtualstack.manifests import ENTRY, FIRST, INLINE, ChunkManifest
 from virtualstack.manifests.cells import MAX_READ_CELLS
 from virtualstack.zarr.metadata.array import ArrayMetadata
 
-__all__ = [
-    "FILE_SUFFIXES",
-    "FOLDER_SUFFIXES",
-    "WHOLE",
-    "LocateReference",
-    "Measure",
-    "References",
-    "build_manifest",
-    "check_grid",
-    "is_one_file",
-    "place_rows",
-    "with_sizes",
-]
-
 FILE_SUFFIXES = ".json", ".json.gz", ".json.zst"
 """Suffixes of references that are one file."""
 

@@ -24,8 +24,6 @@ from virtualstack.zarr.metadata.array import ArrayMetadata
 from virtualstack.zarr.metadata.attributes import parse_json
 from virtualstack.zarr.metadata.chunk_keys import cells_of_keys
 
-__all__ = ["PlainReferences", "ReferenceColumns", "ReferenceTable", "are_metadata", "below", "inline_bytes", "narrow"]
-
 _METADATA = ".zgroup", ".zarray", ".zattrs", ".zmetadata", "zarr.json"
 _INDEX = "0123456789."
 _BATCH_REFERENCES = 1 << 16  # references, or up to one part more

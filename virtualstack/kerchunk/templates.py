@@ -15,8 +15,6 @@ import pyarrow.compute as pc
 
 from virtualstack.errors import MalformedFileError
 
-__all__ = ["generate", "render"]
-
 _EXPRESSION = re.compile(r"\{\{(.*?)\}\}")
 _OPERATORS: Mapping[type[ast.operator], Callable[[Any, Any], Any]] = {
     ast.Add: operator.add,

@@ -28,8 +28,6 @@ from numpy.typing import NDArray
 from virtualstack.kerchunk.table import PlainReferences, are_metadata, narrow
 from virtualstack.zarr.metadata.chunk_keys import whole_numbers
 
-__all__ = ["load_json", "split_text"]
-
 _BLOCK_BYTES = 1 << 20  # bytes searched at a time, so that intermediate arrays stay in the processor's cache
 _MAX_RUNS = 1 << 16
 _MAX_KEY_BYTES = 1 << 8

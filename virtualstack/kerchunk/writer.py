@@ -37,8 +37,6 @@ from virtualstack.zarr.metadata.version2_codecs import codecs_to_zarr2, dtype_to
 from virtualstack.zarr.rewrite.plan import Abilities, plan_rewrite
 from virtualstack.zarr.rewrite.rewrite import Budget, fitting, is_inlined
 
-__all__ = ["KERCHUNK", "SUFFIXES", "how_taken", "write_kerchunk"]
-
 
 def _gzipped(parts: Iterable[Bytes]) -> Iterator[Bytes]:
     packer = zlib.compressobj(6, wbits=zlib.MAX_WBITS | 16)  # with a gzip header without a time

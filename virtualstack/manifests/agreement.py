@@ -20,25 +20,6 @@ from virtualstack.manifests.cells import replaced
 from virtualstack.manifests.cf import differing_key, is_nan
 from virtualstack.manifests.encoding import Fill
 
-__all__ = [
-    "AS_STORED",
-    "check_joinable",
-    "check_unpacked",
-    "common_dtype",
-    "is_missing",
-    "is_packed",
-    "make_fill",
-    "of_one_dtype",
-    "other_meaning",
-    "reads_as",
-    "reference",
-    "shared_access",
-    "shared_attributes",
-    "stored_fill",
-    "stored_number",
-    "value_text",
-]
-
 _INT64_NAT = np.iinfo(np.int64).min
 
 

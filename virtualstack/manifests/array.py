@@ -29,8 +29,6 @@ from virtualstack.manifests.values import NotWrittenError, missing_in, needs_val
 from virtualstack.manifests.verdict import Verdict
 from virtualstack.manifests.view import ManifestView
 
-__all__ = ["ManifestArray", "can_cast", "cast", "implements", "nulls"]
-
 
 def can_cast(old: np.dtype[Any], new: np.dtype[Any], /) -> bool:
     """Return whether chunks of one dtype can be cast to another.

@@ -12,23 +12,6 @@ from numpy.typing import NDArray
 
 from virtualstack.errors import ManifestError
 
-__all__ = [
-    "MAX_READ_CELLS",
-    "CellBox",
-    "CellNumbers",
-    "ManifestSummary",
-    "along",
-    "begins_run",
-    "blocks",
-    "check_count",
-    "check_work",
-    "distinct_rows",
-    "first_cell",
-    "mesh",
-    "outer",
-    "replaced",
-]
-
 _BLOCK_CELLS = 1 << 16  # cells that are checked at a time: their 1.5 MB stay in the cache of the processor
 
 type CellBox = tuple[slice, ...]

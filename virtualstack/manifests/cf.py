@@ -9,18 +9,6 @@ import numpy as np
 
 from virtualstack.codecs.cf_times import DURATIONS, same_dates
 
-__all__ = [
-    "CF_KEYS",
-    "PER_BAND",
-    "RASTER_DECODING",
-    "can_cast_floats",
-    "differing_key",
-    "is_nan",
-    "same_dates_in",
-    "same_value",
-    "value_changing",
-]
-
 _PACKING = ("scale_factor", "add_offset")
 _MISSING = frozenset({"_FillValue", "missing_value"})
 _TIMES = frozenset({"units", "calendar"})

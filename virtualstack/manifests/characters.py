@@ -14,8 +14,6 @@ from virtualstack.manifests.chunk_manifest import ChunkManifest
 from virtualstack.manifests.encoding import ChunkEncoding, Fill
 from virtualstack.manifests.grid import ChunkGrid
 
-__all__ = ["join_characters"]
-
 _CHARACTER = np.dtype("S1")
 
 

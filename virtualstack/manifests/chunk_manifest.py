@@ -18,8 +18,6 @@ from virtualstack.manifests.columns import pack, unpack
 from virtualstack.manifests.encoding import ChunkEncoding, Fill
 from virtualstack.manifests.grid import cell_of_key
 
-__all__ = ["ABSENT", "EMPTY", "ENTRY", "FIRST", "INLINE", "MAX_SPARE_ROWS", "ChunkManifest"]
-
 ENTRY: np.dtype[Any] = np.dtype([("location", "<u4"), ("encoding", "<u4"), ("offset", "<i8"), ("length", "<i8")])
 """One chunk, 24 bytes: location code, row of its encoding, offset and length in bytes.
 

@@ -21,17 +21,6 @@ from virtualstack.manifests.display import codec_names
 from virtualstack.manifests.encoding import ChunkEncoding, stored_dtype
 from virtualstack.manifests.manifest import Manifest
 
-__all__ = [
-    "MAX_BOXES",
-    "ChunkNumbers",
-    "Numbering",
-    "SourceTable",
-    "count_sources",
-    "map_chunks",
-    "number_blocks",
-    "stored_alike",
-]
-
 MAX_BOXES = 4096
 """Number of boxes of a chunk map, by default."""
 

@@ -15,8 +15,6 @@ from virtualstack.codecs.codec import shortened
 from virtualstack.errors import ManifestError
 from virtualstack.manifests.cells import MAX_READ_CELLS
 
-__all__ = ["pack", "unpack"]
-
 _MIN_COMPRESSED_BYTES = (
     4096  # planes up to this many bytes are not compressed: calling zstd costs as much as 2000 chunks
 )

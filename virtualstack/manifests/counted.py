@@ -11,8 +11,6 @@ from virtualstack.manifests.cells import ManifestSummary, blocks, check_work
 from virtualstack.manifests.chunk_manifest import ChunkManifest
 from virtualstack.manifests.manifest import Manifest
 
-__all__ = ["count_states", "in_order"]
-
 _BLOCK_CELLS = 1 << 19  # cells that are read at a time
 
 

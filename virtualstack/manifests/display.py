@@ -17,8 +17,6 @@ from virtualstack.manifests.manifest import Manifest
 from virtualstack.printable import counted
 from virtualstack.sizes import human_bytes
 
-__all__ = ["array_html", "chunk_text", "codec_names", "codec_text", "group_html", "inline_text", "stored_text"]
-
 
 class _Shown(Protocol):
     """A virtual array, as far as it is shown."""

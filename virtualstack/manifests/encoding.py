@@ -17,8 +17,6 @@ from virtualstack.codecs.codec import Codec
 from virtualstack.codecs.equivalence import decoding_part
 from virtualstack.errors import ManifestError
 
-__all__ = ["ChunkEncoding", "Fill", "c_strides", "native", "stored_dtype"]
-
 
 def c_strides(shape: tuple[int, ...], /) -> tuple[int, ...]:
     """Return the strides, in elements, of a C-ordered array.

@@ -19,8 +19,6 @@ from virtualstack.manifests.indexing import Chunks, check_cells, refine, repeat_
 from virtualstack.manifests.joining import align, collapse, concatenate
 from virtualstack.manifests.unify import unify
 
-__all__ = ["choose", "holes", "pad_axis", "pad_axis_by_elements", "reindex", "reindex_axis"]
-
 _BLOCK_ELEMENTS = 1 << 24  # elements of a condition that are compared at once
 
 

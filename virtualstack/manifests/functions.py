@@ -36,8 +36,6 @@ from virtualstack.manifests.joining import JoinedManifest, collapse
 from virtualstack.manifests.reshaping import reshape as reshape_chunks
 from virtualstack.manifests.verdict import Verdict
 
-__all__ = ["broadcast_to", "concatenate", "expand_dims", "moveaxis", "result_type", "squeeze", "stack"]
-
 
 @implements(np.result_type)
 def result_type(*arrays_and_dtypes: Any) -> np.dtype[Any]:

@@ -12,8 +12,6 @@ from numpy.typing import NDArray
 from virtualstack.errors import ManifestError
 from virtualstack.manifests.cells import begins_run, replaced
 
-__all__ = ["MAX_AXIS_LENGTH", "ChunkAxis", "ChunkGrid", "as_range", "cell_of_key", "parse_cell", "union"]
-
 MAX_AXIS_LENGTH = (1 << 63) - 1
 """Largest number of elements along an axis: the largest index that numpy can count."""
 

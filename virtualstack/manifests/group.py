@@ -13,8 +13,6 @@ from virtualstack.location import Access
 from virtualstack.manifests.array import ManifestArray
 from virtualstack.printable import counted
 
-__all__ = ["ManifestGroup", "ManifestNode", "Refusal", "text_arrays", "unnamed_coordinates"]
-
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Refusal:

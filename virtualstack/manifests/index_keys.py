@@ -33,8 +33,6 @@ from virtualstack.manifests.indexing import (
 from virtualstack.manifests.manifest import Manifest, hollow
 from virtualstack.manifests.view import ManifestView
 
-__all__ = ["Item", "expand", "from_zero", "index_chunks", "index_view", "take_axis", "take_points"]
-
 
 def take_axis(chunks: Chunks, axis: int, index: NDArray[np.int64], /) -> Chunks:
     """Take elements along one axis, in any order and any number of times.

@@ -19,23 +19,6 @@ from virtualstack.manifests.chunk_manifest import ENTRY, ChunkManifest
 from virtualstack.manifests.encoding import ChunkEncoding
 from virtualstack.manifests.grid import ChunkAxis, ChunkGrid
 
-__all__ = [
-    "MAX_CUT_CELLS",
-    "Chunks",
-    "begin_at",
-    "check_cells",
-    "cut",
-    "drop_axis",
-    "insert_axis",
-    "rearrange",
-    "refine",
-    "repeat_axis",
-    "select",
-    "slice_axis",
-    "stepped",
-    "transpose",
-]
-
 MAX_CUT_CELLS = 1 << 26
 """Largest number of cells that an operation may cut chunks into: 1.6 GB of entries."""
 

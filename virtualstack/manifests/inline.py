@@ -16,8 +16,6 @@ from virtualstack.manifests.chunk_manifest import ChunkManifest
 from virtualstack.manifests.encoding import ChunkEncoding, Fill, native
 from virtualstack.manifests.grid import ChunkGrid
 
-__all__ = ["inline_array", "inlined"]
-
 
 def inline_array(
     values: NDArray[Any],

@@ -23,8 +23,6 @@ from virtualstack.manifests.manifest import Manifest, UnreadManifest
 from virtualstack.manifests.paged import map_in_threads
 from virtualstack.manifests.unify import join, unify
 
-__all__ = ["JoinedManifest", "align", "collapse", "concatenate", "drop_lines", "equal", "join_axes"]
-
 
 @dataclass(frozen=True)
 class JoinedManifest(UnreadManifest):

@@ -13,8 +13,6 @@ from virtualstack.errors import ManifestError, Remedy
 from virtualstack.manifests.cells import CellBox, CellNumbers, ManifestSummary, check_count, mesh
 from virtualstack.manifests.chunk_manifest import ENTRY, ChunkManifest, Usage, count_entries
 
-__all__ = ["Manifest", "Overlay", "UnreadManifest", "hollow"]
-
 _MAX_AXES = 32  # the most arrays that numpy broadcasts
 
 

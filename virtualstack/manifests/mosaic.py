@@ -20,8 +20,6 @@ from virtualstack.manifests.indexing import Chunks, refine, slice_axis
 from virtualstack.manifests.joining import MAX_CELL_GROWTH
 from virtualstack.manifests.unify import unify
 
-__all__ = ["MAX_MOSAIC_CELLS", "Mosaic", "Runs", "Tile", "place_tiles", "take_runs"]
-
 MAX_MOSAIC_CELLS = 1 << 26
 """Largest number of cells of a mosaic, and of a tile that is cut: 1.6 GB of entries."""
 

@@ -24,8 +24,6 @@ from virtualstack.manifests.manifest import UnreadManifest
 from virtualstack.manifests.unify import join
 from virtualstack.system import Threads
 
-__all__ = ["PageSource", "PagedManifest", "map_in_threads"]
-
 _MAX_PAGES = 1 << 17
 """Largest number of pages that one call reads."""
 

@@ -20,8 +20,6 @@ from virtualstack.manifests.encoding import ChunkEncoding, Fill, c_strides, nati
 from virtualstack.manifests.grid import ChunkAxis, ChunkGrid
 from virtualstack.printable import counted
 
-__all__ = ["ArrayForm", "PlainArray", "describe", "longest_cells", "match_axes", "why_not_plain"]
-
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PlainArray:

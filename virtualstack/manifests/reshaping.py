@@ -9,8 +9,6 @@ import numpy as np
 from virtualstack.manifests.grid import ChunkAxis, union
 from virtualstack.manifests.indexing import Chunks, check_cells, drop_axis, insert_axis, rearrange, refine, select
 
-__all__ = ["merge_axes", "reshape", "split_axis"]
-
 
 def split_axis(chunks: Chunks, axis: int, inner: int, /) -> Chunks:
     """Split an axis in two; the second has ``inner`` elements.

@@ -15,8 +15,6 @@ from virtualstack.manifests.cells import replaced
 from virtualstack.manifests.chunk_manifest import ENTRY, FIRST, INLINE, MAX_SPARE_ROWS, ChunkManifest
 from virtualstack.manifests.encoding import ChunkEncoding, Fill
 
-__all__ = ["join", "unify"]
-
 
 class _Tables(TypedDict):
     locations: tuple[Location, ...]

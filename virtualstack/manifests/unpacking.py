@@ -25,8 +25,6 @@ from virtualstack.manifests.cf import same_value, value_changing
 from virtualstack.manifests.chunk_manifest import ChunkManifest
 from virtualstack.manifests.encoding import ChunkEncoding, Fill, native
 
-__all__ = ["Decoded", "Unpacked", "decoded_by_xarray", "packed_encoding", "repack", "unpack"]
-
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Decoded:

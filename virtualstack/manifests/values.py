@@ -16,8 +16,6 @@ from virtualstack.cache import ByteCache
 from virtualstack.errors import Code, Remedy, VirtualValuesError
 from virtualstack.sizes import human_bytes
 
-__all__ = ["MAX_VALUES_BYTES", "NotWrittenError", "missing_in", "needs_values", "numbers_of", "values_of"]
-
 MAX_VALUES_BYTES = 1 << 24
 """Bytes of values up to which a virtual array is read when its values are needed."""
 

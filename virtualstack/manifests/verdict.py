@@ -10,8 +10,6 @@ import numpy as np
 from numpy.lib.mixins import NDArrayOperatorsMixin
 from numpy.typing import NDArray
 
-__all__ = ["Verdict"]
-
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Verdict(NDArrayOperatorsMixin):

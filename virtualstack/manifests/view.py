@@ -18,8 +18,6 @@ from virtualstack.manifests.indexing import MAX_CUT_CELLS, begin_at, cut, steppe
 from virtualstack.manifests.joining import JoinedManifest
 from virtualstack.manifests.manifest import Manifest, UnreadManifest
 
-__all__ = ["ManifestView"]
-
 
 class _Cells(NamedTuple):
     """The cells of a view along an axis of its base: those of the base from an element on, or some with a step."""

@@ -7,8 +7,6 @@ from collections.abc import Sequence
 
 from virtualstack.planning.facts import FileFacts
 
-__all__ = ["main_dimension"]
-
 _MIN_SHARE = 0.9
 """Smallest share of files that must have a dimension, relative to the files with the most common one."""
 

@@ -11,8 +11,6 @@ from numpy.typing import NDArray
 
 from virtualstack.planning.labels import Labels
 
-__all__ = ["FileFacts", "Grid"]
-
 
 @dataclass(frozen=True, slots=True, eq=False, kw_only=True)
 class Grid:

@@ -12,8 +12,6 @@ from numpy.typing import NDArray
 
 from virtualstack.planning.labels import Labels, in_a_row, kind_of, numbers_of, usable
 
-__all__ = ["Gap", "MissingSteps", "find_gaps", "missing_steps"]
-
 _MIN_REGULAR_SHARE = 0.9
 _MAX_DEVIATION = 0.15
 

@@ -5,8 +5,6 @@ from __future__ import annotations
 from virtualstack.manifests import ManifestArray, ManifestGroup
 from virtualstack.planning.facts import FileFacts
 
-__all__ = ["data_variables", "declared_facts"]
-
 _NOT_DATA = ("bounds", "climatology", "grid_mapping", "ancillary_variables", "cell_measures", "coordinates")
 """Attributes that name variables which describe other variables."""
 

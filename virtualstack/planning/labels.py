@@ -16,26 +16,6 @@ from numpy.typing import NDArray
 
 from virtualstack.errors import Code, CombineError, Remedy
 
-__all__ = [
-    "KINDS",
-    "Distinct",
-    "Labels",
-    "Named",
-    "check_kinds",
-    "distance",
-    "distinct_labels",
-    "first_within",
-    "in_a_row",
-    "is_dates",
-    "is_jitter",
-    "kind_of",
-    "misfit",
-    "numbers_of",
-    "since_1970",
-    "span",
-    "usable",
-]
-
 type Labels = pd.Index[Any]
 type _Unit = Literal["ns", "us", "s"]
 

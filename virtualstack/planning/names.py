@@ -8,8 +8,6 @@ from datetime import datetime
 
 from virtualstack.planning.sources import FromName
 
-__all__ = ["MEMBER", "dated", "differing_words", "is_date"]
-
 MEMBER = re.compile(
     r"(?:(r\d+i\d+p\d+(?:f\d+)?)|(?:r|m|mem|member|ens|ensemble|run|realization|number)(\d{1,3}))$", re.I
 )

@@ -12,8 +12,6 @@ from numpy.typing import NDArray
 
 from virtualstack.planning.labels import Labels, in_a_row
 
-__all__ = ["Shared", "count_shared", "find_interleaved", "label_codes"]
-
 _MAX_PAIRS = 1 << 19
 """Largest number of pairs of parts that are counted, each once for every value that both have."""
 

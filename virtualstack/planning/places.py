@@ -12,8 +12,6 @@ from numpy.typing import NDArray
 from virtualstack.errors import Code, CombineError, Remedy
 from virtualstack.planning.labels import Distinct, Labels, Named, check_kinds, distinct_labels
 
-__all__ = ["Place", "find_places", "highest", "labelled_in_all", "lowest"]
-
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Place:

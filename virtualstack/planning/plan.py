@@ -22,8 +22,6 @@ from virtualstack.planning.sources import FromAttribute, FromName, name_of
 from virtualstack.planning.telling import Axis, candidates, enough_words, telling_words
 from virtualstack.printable import counted
 
-__all__ = ["DUPLICATES", "Duplicate", "Duplicates", "Plan", "make_plan"]
-
 type Duplicates = Literal["first", "last", "raise"]
 DUPLICATES: tuple[str, ...] = get_args(Duplicates.__value__)
 

@@ -17,8 +17,6 @@ from virtualstack.planning.sources import FromAttribute, FromName
 from virtualstack.planning.telling import Axis, enough_words
 from virtualstack.printable import counted
 
-__all__ = ["at_one_place", "duplicated", "new_dimensions", "overlapping", "without_labels"]
-
 _KEEP = (
     Remedy("{} keeps the first of them", duplicates="first"),
     Remedy("{} keeps the last of them", duplicates="last"),

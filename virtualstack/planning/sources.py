@@ -7,8 +7,6 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 from urllib.parse import unquote
 
-__all__ = ["FromAttribute", "FromName", "name_of"]
-
 
 @dataclass(frozen=True, slots=True)
 class FromName:

@@ -18,8 +18,6 @@ from virtualstack.planning.names import MEMBER, differing_words
 from virtualstack.planning.places import find_places
 from virtualstack.planning.sources import FromAttribute, FromName
 
-__all__ = ["MEMBERS", "Axis", "candidates", "enough_words", "telling_words"]
-
 MEMBERS = (
     "source_id",
     "model_id",

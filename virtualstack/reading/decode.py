@@ -21,8 +21,6 @@ from virtualstack.reading.selection import Selection
 from virtualstack.storage import Bytes
 from virtualstack.storage.coalesce import read_blocks
 
-__all__ = ["DecodeBatch", "equal_pieces", "fill_holes", "place_pieces"]
-
 _MIN_PIECES = 8  # placing pieces together is faster from this number of pieces on
 _SMALL_PIECE_BYTES = 1 << 13  # up to this size, copying a piece once more is faster than reading it separately
 _LARGE_PIECE_BYTES = 1 << 18  # from this size on, the overhead for each piece hardly matters

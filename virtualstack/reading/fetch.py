@@ -18,8 +18,6 @@ from virtualstack.storage import Bytes, DirectSource, Source, Storage
 from virtualstack.storage.threads import thread_pool
 from virtualstack.system import Threads, n_cpus
 
-__all__ = ["StoredBytes", "batches", "decode_pool", "fetch", "io_pool", "n_decoders", "named", "read_ahead_pool"]
-
 _IO_THREADS = 64
 
 

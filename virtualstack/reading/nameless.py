@@ -11,8 +11,6 @@ from virtualstack.reading.read import read_array
 from virtualstack.storage import Storage, StorageLike
 from virtualstack.storage.chained import MemberSource
 
-__all__ = ["in_files", "inline_nameless"]
-
 
 def inline_nameless(
     group: ManifestGroup, /, *, storage: StorageLike = None, inline_limit: int = 1 << 20

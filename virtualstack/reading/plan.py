@@ -23,19 +23,6 @@ from virtualstack.printable import counted
 from virtualstack.reading.selection import Selection
 from virtualstack.storage import Bytes
 
-__all__ = [
-    "ChunkPart",
-    "Decoding",
-    "OnAbsent",
-    "Plan",
-    "StoredChunks",
-    "find_decoding",
-    "make_plan",
-    "only_fill",
-    "strided",
-    "undecodable",
-]
-
 type OnAbsent = Literal["fill", "raise"]
 """How ABSENT chunks are read: ``"fill"`` reads the fill value, ``"raise"`` is an error."""
 

@@ -19,8 +19,6 @@ from virtualstack.reading.plan import Plan, find_decoding, make_plan, only_fill,
 from virtualstack.reading.selection import OuterKey, Selection, expand_outer, select, select_points
 from virtualstack.storage import Storage, StorageLike
 
-__all__ = ["check_absent", "read_array", "read_points"]
-
 
 def read_array(
     array: ManifestArray,

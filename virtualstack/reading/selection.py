@@ -15,8 +15,6 @@ from virtualstack.manifests.cells import begins_run
 from virtualstack.manifests.grid import as_range
 from virtualstack.manifests.index_keys import expand, from_zero
 
-__all__ = ["AxisKey", "OuterKey", "Segments", "Selection", "expand_outer", "select", "select_points"]
-
 type AxisKey = int | np.integer[Any] | slice | Sequence[int] | NDArray[np.integer[Any]] | NDArray[np.bool_]
 type OuterKey = AxisKey | EllipsisType | tuple[AxisKey | EllipsisType, ...]
 

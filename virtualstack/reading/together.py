@@ -17,8 +17,6 @@ from virtualstack.reading.fetch import io_pool
 from virtualstack.storage import Storage
 from virtualstack.storage.coalesce import coalesce
 
-__all__ = ["fetched"]
-
 _MAX_TOGETHER_BYTES = 1 << 20
 """Stored bytes of one array up to which they are fetched together with those of others."""
 

@@ -8,8 +8,6 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-__all__ = ["air_temperature", "texture", "zonal_wind"]
-
 type Floats = NDArray[np.floating]
 """Numbers of any precision."""
 

@@ -18,8 +18,6 @@ from virtualstack.codecs.grib.library import import_eccodes
 from virtualstack.sample.fields import air_temperature, texture
 from virtualstack.sample.hdf5 import make_folder
 
-__all__ = ["analyses", "forecasts"]
-
 _KEYS = {
     "centre": "ecmf",
     "shortName": "t",

@@ -14,8 +14,6 @@ from numpy.typing import NDArray
 
 from virtualstack.sample.fields import texture
 
-__all__ = ["Variable", "make_folder", "plain_hdf5", "write_netcdf"]
-
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Variable:

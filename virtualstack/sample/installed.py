@@ -7,8 +7,6 @@ from pathlib import Path
 
 from virtualstack.errors import MissingDependencyError, SourceNotFoundError
 
-__all__ = ["nemo", "scenarios"]
-
 
 def nemo() -> list[str]:
     """Return the paths of three months of the ocean model NEMO, from the package iris-sample-data.

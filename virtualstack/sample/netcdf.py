@@ -13,8 +13,6 @@ from numpy.typing import NDArray
 from virtualstack.sample.fields import air_temperature, texture, zonal_wind
 from virtualstack.sample.hdf5 import Variable, make_folder, write_netcdf
 
-__all__ = ["flawed", "hourly", "model", "monthly", "stations", "steps"]
-
 _DEFLATE = {"compression": 4, "shuffle": True}
 
 

@@ -16,8 +16,6 @@ from virtualstack.errors import MissingDependencyError
 from virtualstack.sample.fields import texture
 from virtualstack.sample.hdf5 import make_folder
 
-__all__ = ["scenes"]
-
 _N = 256
 _METRES = 10.0
 _CORNER = (600000.0, 5300040.0)

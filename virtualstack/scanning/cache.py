@@ -33,16 +33,6 @@ from virtualstack.storage import LocalSource, Source, Storage, Target
 from virtualstack.storage.identities.identity import CLIENT_OPTIONS, OWN_OPTIONS
 from virtualstack.warning import warn
 
-__all__ = [
-    "ScanCache",
-    "Version",
-    "WatchedStorage",
-    "hash_backends",
-    "hash_environment",
-    "is_unchanged",
-    "surroundings",
-]
-
 _HOW = (
     CLIENT_OPTIONS - {"default_headers"}
 ) | OWN_OPTIONS  # options without effect on which server is reached, or as whom

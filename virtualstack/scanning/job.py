@@ -26,17 +26,6 @@ from virtualstack.scanning.one import describe, retry
 from virtualstack.storage import Storage
 from virtualstack.system import Threads, hold_interrupts
 
-__all__ = [
-    "DaemonThreads",
-    "Job",
-    "KillablePool",
-    "Outcome",
-    "call_within",
-    "run",
-    "unpack_outcomes",
-    "with_retries",
-]
-
 _MIN_PATIENCE_SECONDS, _MAX_BACKOFF_SECONDS = 10.0, 3.0  # longest time of all retries of obstore, and longest pause
 
 

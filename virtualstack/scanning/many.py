@@ -26,8 +26,6 @@ from virtualstack.storage.handles import Handle, find_handle, is_one
 from virtualstack.storage.listing import find_urls
 from virtualstack.storage.threads import forget_frames
 
-__all__ = ["scan"]
-
 _MAX_CHARACTERS = 1000  # longest excerpt of a value in messages
 
 

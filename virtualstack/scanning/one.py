@@ -21,8 +21,6 @@ from virtualstack.storage.handles import Handle, find_handle, reach
 from virtualstack.storage.listing import find_url
 from virtualstack.storage.signatures import split_signature, warn_unsigned
 
-__all__ = ["DEFAULT_RETRIES", "describe", "is_transient", "reach_all", "read_one", "retry"]
-
 DEFAULT_RETRIES = 5  # the default of storage, too
 _FIRST_PAUSE_SECONDS, _MAX_PAUSE_SECONDS = 0.1, 10.0
 _TRANSIENT_STATUSES = {408, 425, 429, 500, 502, 503, 504}

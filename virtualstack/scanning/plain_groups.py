@@ -20,8 +20,6 @@ from virtualstack.manifests.serialised.headers import (
 from virtualstack.manifests.serialised.headers import to_group as read_group
 from virtualstack.manifests.serialised.values import Heap, Json, UnstorableError, cut_heap, to_mapping
 
-__all__ = ["from_group", "to_group"]
-
 _MAX_CELLS = 1 << 27  # in all arrays: 3 GiB of entries; forged data of a few bytes could ask for more
 
 

@@ -19,8 +19,6 @@ from virtualstack.printable import counted
 from virtualstack.storage import Storage
 from virtualstack.warning import warn
 
-__all__ = ["ScanResult"]
-
 
 @dataclass(frozen=True, eq=False)
 class ScanResult(Sequence[ManifestGroup]):

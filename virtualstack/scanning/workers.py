@@ -18,8 +18,6 @@ from virtualstack.location import is_remote
 from virtualstack.scanning.job import DaemonThreads, Job, KillablePool, Outcome, run, unpack_outcomes
 from virtualstack.system import n_cpus
 
-__all__ = ["ExecutorLike", "Schedule", "Workers", "find_workers"]
-
 type ExecutorLike = Literal["threads", "processes", "dask"] | Executor | Any | None
 """Values of ``executor=``. ``Any`` is for a ``distributed.Client``, which is not imported here."""
 

@@ -27,18 +27,6 @@ from virtualstack.serve.http import (
 )
 from virtualstack.serve.reads import Lease
 
-__all__ = [
-    "CHUNK_BYTES",
-    "ChunkAnswer",
-    "document",
-    "failed",
-    "listing",
-    "may_be_gdal",
-    "problem",
-    "read_parts",
-    "shown_to_gdal",
-]
-
 CHUNK_BYTES = "virtualstack.chunk_bytes"
 """Key of the scope of a request for a chunk: its size without codecs."""
 

@@ -40,8 +40,6 @@ from virtualstack.serve.verified import VerifiedFile
 from virtualstack.sizes import byte_count
 from virtualstack.storage import Allow, Listed, StorageLike, read_allowed_urls
 
-__all__ = ["app"]
-
 _LOCAL_ORIGINS = r"https?://(localhost|127\.0\.0\.1|\[::1\])(:\d+)?"
 _LOCAL_HOSTS = "localhost", "127.0.0.1", "::1", "[::1]"
 _EXPOSED = "ETag", "Content-Range", "Accept-Ranges", "Content-Length", "Content-Encoding"

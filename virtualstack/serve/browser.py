@@ -22,8 +22,6 @@ from virtualstack.serve.cubes import Cube
 from virtualstack.serve.facts import ASSETS, CubeFacts, dump_facts
 from virtualstack.serve.http import Document
 
-__all__ = ["BrowserServer"]
-
 _MAX_KEPT = 64
 """Number of answers that are kept for a version of a cube."""
 

@@ -20,8 +20,6 @@ from virtualstack.zarr.documents import finite_attributes
 from virtualstack.zarr.keys import ZarrKeys
 from virtualstack.zarr.present import Chunk, Client, KeptSources, ZarrArray, ZarrFormat
 
-__all__ = ["Content", "make_clients", "public_url", "stored_version"]
-
 _UNSAFE = re.compile(r"[\x00-\x20\x7f#?%]")
 """Characters that end the path of a URL, or are not allowed in it."""
 

@@ -35,8 +35,6 @@ from virtualstack.vstack.reader import VStack
 from virtualstack.vstack.repository import Repository
 from virtualstack.zarr.present import Client, ZarrFormat
 
-__all__ = ["Cube", "CubeLike", "make_cube", "name_from_url", "name_in_url"]
-
 type CubeLike = str | os.PathLike[str] | xr.Dataset | xr.DataTree | ManifestGroup | Repository | list[Any]
 """What :func:`virtualstack.serve.app` takes as a cube."""
 

@@ -27,8 +27,6 @@ from virtualstack.surveying.cube import cube_timeline
 from virtualstack.vstack.verify import SOURCE_STATUSES
 from virtualstack.zarr.metadata.attributes import json_attributes
 
-__all__ = ["ASSETS", "CubeFacts", "dump_facts"]
-
 ASSETS = Path(__file__).with_name("assets")
 """Folder of the built page that shows the facts. Its sources are in the folder ``page`` of the repository."""
 

@@ -15,21 +15,6 @@ import numcodecs
 from virtualstack.errors import ForbiddenLocationError, GroupNotFoundError, SourceNotFoundError, VirtualStackError
 from virtualstack.printable import printable
 
-__all__ = [
-    "Document",
-    "RangeError",
-    "RawHeaders",
-    "choose_encoding",
-    "error_body",
-    "find_status",
-    "hide_secrets",
-    "is_same",
-    "make_hash",
-    "raw_headers",
-    "read_range",
-    "shown_url",
-]
-
 _RANGE = re.compile(r"bytes=(\d{0,18})-(\d{0,18})")
 _WEIGHT = re.compile(r"\s*([\w*]+)\s*(?:;\s*q=([\d.]+))?\s*")
 _MIN_COMPRESSED_BYTES = 512

@@ -22,8 +22,6 @@ from virtualstack.printable import printable
 from virtualstack.serve.reads import Reads
 from virtualstack.system import is_running
 
-__all__ = ["FOLDER_VARIABLE", "Metrics", "forget_ended_processes"]
-
 FOLDER_VARIABLE = "PROMETHEUS_MULTIPROC_DIR"
 """Environment variable that prometheus_client reads when it is imported: the folder of shared counters."""
 

@@ -7,8 +7,6 @@ from typing import TYPE_CHECKING
 
 from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol
 
-__all__ = ["LimitedProtocol"]
-
 _MAX_HEAD_BYTES = 64 << 10
 """Bytes of the line and the headers of a request. They count from the request before, as a reader sends no bodies."""
 

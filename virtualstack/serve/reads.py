@@ -11,17 +11,6 @@ from typing import Any
 
 from virtualstack.storage import Bytes
 
-__all__ = [
-    "ClientGoneError",
-    "IsWanted",
-    "Lease",
-    "Memory",
-    "QueueFullError",
-    "Reads",
-    "UnwantedError",
-    "read_if_wanted",
-]
-
 type IsWanted = Callable[[], bool]
 """Return whether a client still waits; threads call it, too."""
 

@@ -25,8 +25,6 @@ from virtualstack.serve.verified import VerifiedFile
 from virtualstack.storage import Allow, StorageLike
 from virtualstack.storage.atomic import write_file
 
-__all__ = ["report"]
-
 _MAX_BYTES = 32 << 20
 """Size of the facts from which on only some are added: the page says which ones it does not hold."""
 

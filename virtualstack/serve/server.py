@@ -33,8 +33,6 @@ from virtualstack.serve.reads import ClientGoneError, IsWanted, Lease, QueueFull
 from virtualstack.storage import Bytes
 from virtualstack.zarr.present import Chunk, ZarrArray, ZarrFormat
 
-__all__ = ["CubeServer"]
-
 _STREAMED_BYTES = 32 << 20
 """Stored chunks of more bytes are read in parts while they are sent, and not kept."""
 

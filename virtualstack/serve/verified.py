@@ -12,9 +12,6 @@ from typing import Any
 from virtualstack.errors import MalformedFileError, SourceNotFoundError, StorageError
 from virtualstack.vstack.verify import SOURCE_STATUSES
 
-__all__ = ["Verified", "VerifiedFile"]
-
-
 type Verified = Mapping[str, Any]
 """What verification found, as docs/reference/cli-json.md lists it, and ``statuses`` of sources by their URL."""
 

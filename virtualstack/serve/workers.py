@@ -25,8 +25,6 @@ from virtualstack.serve.protocol import LimitedProtocol
 from virtualstack.serve.verified import VerifiedFile
 from virtualstack.sizes import byte_count
 
-__all__ = ["run"]
-
 _SECONDS_OF_LINES = 0.1
 
 _MAX_SECONDS_TO_ANSWER = 60

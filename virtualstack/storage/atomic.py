@@ -15,8 +15,6 @@ from virtualstack.storage.dry_run import active_dry_run
 from virtualstack.storage.source import Bytes
 from virtualstack.system import LOCK_FLAGS, lock, sync_folder
 
-__all__ = ["LOCK_FILE", "TEMPORARY_PREFIX", "link_if_absent", "sync_folders", "temporary_file", "write_file"]
-
 TEMPORARY_PREFIX = ".virtualstack-"
 LOCK_FILE = f"{TEMPORARY_PREFIX}lock"
 

@@ -12,23 +12,6 @@ from virtualstack.storage.memory import HeldBytes
 from virtualstack.storage.named import UnnamedBucket
 from virtualstack.storage.web.public_web import PublicWeb
 
-__all__ = [
-    "WAITING",
-    "WORDS",
-    "is_backend",
-    "is_chosen",
-    "is_default",
-    "is_local_backend",
-    "key_in",
-    "kind_of_backend",
-    "needs_login",
-    "read_backend",
-    "registered",
-    "serves",
-    "with_user",
-    "without_login",
-]
-
 WORDS: dict[str, dict[str, object]] = {
     "earthdata": {"earthdata": "known"},
     "planetary_computer": {"planetary_computer": True},

@@ -21,8 +21,6 @@ from virtualstack.storage.file import SourceFile
 from virtualstack.storage.memory import MemorySource
 from virtualstack.storage.source import ByteRange, Bytes, ManyRangesSource, Source, check_ranges, check_version
 
-__all__ = ["MemberSource", "open_member"]
-
 _MAX_MEMBER_BYTES = 64 << 20
 _MAX_TAR_BYTES = 256 << 20
 _LOCAL_HEADER_BYTES = 30

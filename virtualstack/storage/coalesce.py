@@ -11,8 +11,6 @@ from numpy.typing import NDArray
 
 from virtualstack.storage.source import Bytes
 
-__all__ = ["Requests", "coalesce", "gather", "read_blocks"]
-
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
 class Requests:

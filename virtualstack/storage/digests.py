@@ -15,8 +15,6 @@ from virtualstack.errors import StorageError
 from virtualstack.location import Location, Reads, local_path, merge_edges
 from virtualstack.system import READ_FLAGS, pread
 
-__all__ = ["ALL", "choose_ranges", "cut_ranges", "digest_of", "read_digest"]
-
 ALL = "all"
 """Ranges of a digest of the whole file."""
 

@@ -11,8 +11,6 @@ from virtualstack.errors import SourceNotFoundError
 from virtualstack.location import Location
 from virtualstack.storage.target import Target, check_most
 
-__all__ = ["DryRun", "DryTarget", "active_dry_run", "dry_run", "is_pending", "unless_dry"]
-
 
 @dataclass(slots=True)
 class DryRun:

@@ -13,8 +13,6 @@ from virtualstack.storage.source import Source
 if TYPE_CHECKING:
     from _typeshed import WriteableBuffer
 
-__all__ = ["SourceFile"]
-
 _BLOCK_BYTES = 64 * 1024
 _CACHE_BYTES = 64 * 1024 * 1024
 _WHOLE_BYTES = 4 * 1024 * 1024  # a smaller file is one block

@@ -10,8 +10,6 @@ from fsspec.spec import AbstractFileSystem
 from virtualstack.storage.file import SourceFile
 from virtualstack.storage.registry import Storage
 
-__all__ = ["PROTOCOL", "SourceFileSystem"]
-
 PROTOCOL = "virtualstack"
 
 

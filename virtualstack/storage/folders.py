@@ -15,8 +15,6 @@ from virtualstack.errors import StorageError
 from virtualstack.location import absolute_url
 from virtualstack.storage.threads import concurrently
 
-__all__ = ["MAGIC", "Entry", "LocalTree", "files_below", "find", "is_there", "list_folder"]
-
 MAGIC = re.compile(r"[*?\[]")
 """Characters that make a path a pattern."""
 

@@ -32,8 +32,6 @@ from virtualstack.storage.source import (
 from virtualstack.storage.target import PlainTarget, UnlistableError, check_conditions, check_most
 from virtualstack.storage.threads import LimitedLookup, concurrently
 
-__all__ = ["FsspecSource", "FsspecTarget", "check_scheme", "look_up", "open_source", "open_target"]
-
 _MIN_FILES_PER_LISTING = 4  # requests for one file each
 
 

@@ -22,8 +22,6 @@ from virtualstack.storage.listing import found_url
 from virtualstack.storage.memory import HeldBytes
 from virtualstack.storage.registry import SERVERS, Storage
 
-__all__ = ["FORMS", "Handle", "find_handle", "is_one", "reach"]
-
 FORMS = (
     "a path, a URL, a pathlib.Path or a UPath, a file that is open for reading bytes (of fsspec too), an "
     "fsspec.OpenFile, bytes or a BytesIO, a dict of kerchunk references, an fsspec mapper, or a pair of a store "

@@ -10,8 +10,6 @@ import time
 from functools import cache, lru_cache
 from pathlib import Path
 
-__all__ = ["Address", "find_host", "is_host", "private_hosts", "split_authority", "why_not_public"]
-
 type Address = ipaddress.IPv4Address | ipaddress.IPv6Address
 """Type of the address of a host."""
 

@@ -15,8 +15,6 @@ from virtualstack.storage.folders import MAGIC, Entry, LocalTree, find, is_there
 from virtualstack.storage.registry import Storage, StorageLike
 from virtualstack.storage.threads import concurrently
 
-__all__ = ["find_each", "find_url", "find_urls", "found_url", "is_pattern", "natural_key"]
-
 _CACHES = frozenset({"simplecache", "filecache", "blockcache", "cached"})
 _MARKS = (".zgroup", ".zarray", ".zmetadata", "zarr.json")
 """Names of files that mark a folder as a store, of zarr or of references as parquet."""

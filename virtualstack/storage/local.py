@@ -41,18 +41,6 @@ from virtualstack.storage.target import PlainTarget, check_most
 from virtualstack.storage.threads import LimitedLookup
 from virtualstack.system import READ_FLAGS, in_forked_children, path_in_url, pread, read_into
 
-__all__ = [
-    "FileErrors",
-    "LocalSource",
-    "LocalTarget",
-    "location_from",
-    "look_up",
-    "look_up_local",
-    "open_source",
-    "open_target",
-    "read_local",
-]
-
 _MAX_OPEN = 128  # descriptors kept; a process may have 1024, and an archive 10^5 files
 
 

@@ -19,8 +19,6 @@ from virtualstack.storage.source import ByteRange, Bytes, Source, check_ranges, 
 from virtualstack.storage.target import PlainTarget, check_most
 from virtualstack.storage.threads import LimitedLookup
 
-__all__ = ["HeldBytes", "MemorySource", "MemoryTarget", "look_up", "open_source", "open_target"]
-
 _OBJECTS: dict[str, bytes] = {}
 _LOCK = threading.Lock()
 

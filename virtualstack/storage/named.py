@@ -15,19 +15,6 @@ from typing import Any
 from virtualstack.errors import Code, Remedy
 from virtualstack.location import is_http, split_url
 
-__all__ = [
-    "EVERYWHERE",
-    "Named",
-    "UnnamedBucket",
-    "advice",
-    "in_both",
-    "in_either",
-    "is_named",
-    "options_at",
-    "place",
-    "places",
-]
-
 type Named = tuple[str, ...] | None
 """Prefixes of URLs, each ending in ``/``, or `EVERYWHERE`; ``None``: all."""
 

@@ -16,8 +16,6 @@ from virtualstack.storage.source import ByteRange, Bytes
 from virtualstack.storage.target import Target
 from virtualstack.storage.web.public_web import PublicWeb
 
-__all__ = ["ObjectStore"]
-
 
 @dataclass(frozen=True)
 class ObjectStore:

@@ -15,8 +15,6 @@ from virtualstack.storage.backends import key_in
 from virtualstack.storage.source import ByteRange, Bytes, ManyRangesSource, check_version
 from virtualstack.storage.threads import LimitedLookup, concurrently
 
-__all__ = ["ObspecSource", "look_up", "open_source", "open_target"]
-
 
 @dataclass(frozen=True, slots=True)
 class ObspecSource(ManyRangesSource):

@@ -53,8 +53,6 @@ from virtualstack.system import was_imported_before_fork
 if TYPE_CHECKING:
     from obstore.store import ObjectStore
 
-__all__ = ["PAGE_KEYS", "SORTED", "Connection", "connect", "location_from"]
-
 _SERVICES = {"s3": "s3", "s3a": "s3", "gs": "gs", "gcs": "gs", "az": "az", "azure": "az", "adl": "az",
             "abfs": "az", "abfss": "az", "http": "http", "https": "http"}  # fmt: skip
 SORTED = S3Store, GCSStore, AzureStore

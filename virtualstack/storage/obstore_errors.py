@@ -13,18 +13,6 @@ from virtualstack.errors import SourceNotFoundError, StorageError
 from virtualstack.location import split_url
 from virtualstack.storage.source import RequestRefusedError
 
-__all__ = [
-    "REGION",
-    "RangesIgnoredError",
-    "UnsatisfiableError",
-    "WrongRegionError",
-    "call_obstore",
-    "is_option_error",
-    "missing_at",
-    "named_region",
-    "what_was_answered",
-]
-
 REGION = "[a-z0-9-]{1,64}"
 """Regular expression for names of regions."""
 

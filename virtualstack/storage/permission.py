@@ -16,8 +16,6 @@ from virtualstack.storage.registry import OBJECT_STORES, WEB
 from virtualstack.storage.signatures import without_signature
 from virtualstack.storage.standing import standing_places
 
-__all__ = ["Allow", "Listed", "Permission", "named_in", "read_allowed_urls", "why_refused"]
-
 type Allow = str | os.PathLike[str] | Sequence[str | os.PathLike[str]] | None
 """Type of ``allow=``, an option of all functions that open references or stores.
 

@@ -33,8 +33,6 @@ from virtualstack.storage.target import PlainTarget, UnlistableError, check_cond
 from virtualstack.storage.threads import LimitedLookup, concurrently, thread_pool
 from virtualstack.storage.web.public_web import PublicWeb
 
-__all__ = ["RemoteSource", "RemoteTarget", "look_up", "open_source", "open_target"]
-
 if TYPE_CHECKING:
     from obstore.store import ObjectStore
 

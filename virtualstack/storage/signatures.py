@@ -11,8 +11,6 @@ from virtualstack.location import is_http, split_url
 from virtualstack.storage.named import options_at
 from virtualstack.warning import warn
 
-__all__ = ["QUERY", "login_remedies", "signed", "split_signature", "warn_unsigned", "without_signature"]
-
 QUERY = "query"
 """Option of a web server: the signature of its URLs, as text or as a function of the URL."""
 

@@ -20,8 +20,6 @@ from virtualstack.storage.obstore_errors import what_was_answered
 from virtualstack.storage.source import Bytes
 from virtualstack.storage.threads import is_ending, wait_for
 
-__all__ = ["BUSY_STATUSES", "Busy", "BusyError", "Patience", "read_retry_after"]
-
 
 class BusyError(StorageError):
     """Status 429 or 503, of an answer whose headers are known."""

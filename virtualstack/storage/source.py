@@ -17,26 +17,6 @@ from virtualstack.sizes import human_bytes
 from virtualstack.storage.digests import read_digest
 from virtualstack.warning import warn
 
-__all__ = [
-    "ByteRange",
-    "Bytes",
-    "CheckedSource",
-    "DirectSource",
-    "DirectoryError",
-    "ManyRangesSource",
-    "RequestRefusedError",
-    "Source",
-    "SourceChangedWarning",
-    "WatchfulSource",
-    "are_replicas",
-    "check_lengths",
-    "check_ranges",
-    "check_version",
-    "etags_differ",
-    "is_strong",
-    "warn_of_change",
-]
-
 type Bytes = bytes | memoryview
 """Type of the bytes of a range; a memoryview may be a part of a larger answer."""
 

@@ -14,15 +14,6 @@ import platformdirs
 from virtualstack.errors import StorageError
 from virtualstack.location import absolute_url
 
-__all__ = [
-    "ALLOW_VARIABLE",
-    "CONFIG_VARIABLE",
-    "STORAGE_VARIABLE",
-    "config_path",
-    "standing_options",
-    "standing_places",
-]
-
 ALLOW_VARIABLE = "VIRTUALSTACK_ALLOW"
 """Environment variable with places that references may name, separated by spaces and quoted as in a shell."""
 

@@ -21,8 +21,6 @@ from virtualstack.storage.identities.identity import CLIENT_OPTIONS, OWN_OPTIONS
 if TYPE_CHECKING:
     from obstore.store import ObjectStore
 
-__all__ = ["make_store"]
-
 
 class _Provider:
     """A provider of credentials that is made by its first call, in any thread."""

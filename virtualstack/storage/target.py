@@ -15,8 +15,6 @@ from virtualstack.errors import StorageError, WriterError
 from virtualstack.location import Location, split_url
 from virtualstack.system import Threads
 
-__all__ = ["PlainTarget", "Puts", "Target", "UnlistableError", "check_conditions", "check_key", "check_most"]
-
 
 class UnlistableError(StorageError):
     """The server cannot list its objects, as web servers cannot: it is not known which objects exist."""

@@ -9,8 +9,6 @@ from virtualstack.errors import SourceNotFoundError, StorageError
 from virtualstack.location import Location, is_remote
 from virtualstack.system import Threads, in_forked_children
 
-__all__ = ["LimitedLookup", "concurrently", "forget_frames", "is_ending", "thread_pool", "wait_for"]
-
 _MAX_FAILURES = 100
 
 

@@ -11,8 +11,6 @@ from virtualstack.errors import StorageError
 from virtualstack.storage.obstore_errors import REGION
 from virtualstack.storage.slow_servers import BUSY_STATUSES, read_retry_after
 
-__all__ = ["find_region", "seconds_to_wait"]
-
 
 def find_region(root: str, endpoint: str | None, /) -> str | None:
     """Return the region of a bucket, which S3 states in a header with any status; ``None`` if the header is missing."""

@@ -47,8 +47,6 @@ from virtualstack.surveying.result import Survey, shortened
 from virtualstack.surveying.sequence import find_duplicates, find_missing, find_url, read_version
 from virtualstack.surveying.timeline import survey_timeline
 
-__all__ = ["survey"]
-
 
 def survey(
     files: str | os.PathLike[str] | Iterable[str | os.PathLike[str]],

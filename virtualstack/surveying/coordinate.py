@@ -17,8 +17,6 @@ from virtualstack.manifests import ManifestArray, ManifestGroup
 from virtualstack.planning.labels import Labels, is_dates
 from virtualstack.storage import Storage
 
-__all__ = ["check_bytes", "label", "place_of", "places_of", "read_labels"]
-
 _MAX_FILE_BYTES = 1 << 26
 _MAX_TOTAL_BYTES = 1 << 29
 """Bytes of the coordinate that are read from one file, and from all files."""

@@ -27,8 +27,6 @@ from virtualstack.surveying.coordinate import check_bytes, label, places_of, rea
 from virtualstack.surveying.facts import Facts, Key, codec_names, describe_changes, find_periods, stored_dtypes
 from virtualstack.surveying.timeline import MAX_ITEMS, PlaceAxis, most_missing, shorten
 
-__all__ = ["cube_timeline"]
-
 _MAX_ROWS = 1 << 14
 """Largest number of files that are compared one by one."""
 _MAX_VARIABLES = 256

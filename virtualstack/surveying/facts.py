@@ -17,20 +17,6 @@ from virtualstack.manifests import ChunkEncoding, ManifestArray, ManifestGroup
 from virtualstack.manifests.encoding import stored_dtype
 from virtualstack.surveying.result import shortened
 
-__all__ = [
-    "NONE",
-    "STRUCTURE",
-    "Facts",
-    "Key",
-    "Periods",
-    "codec_names",
-    "collect_facts",
-    "describe_changes",
-    "describe_fact",
-    "find_periods",
-    "stored_dtypes",
-]
-
 type Key = tuple[str, str]
 """Path of a variable (``""`` for the file itself) and name of one of its properties."""
 

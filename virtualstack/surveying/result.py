@@ -18,8 +18,6 @@ from virtualstack.printable import counted
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
 
-__all__ = ["Survey", "shortened"]
-
 _MAX_LINES = 12
 
 

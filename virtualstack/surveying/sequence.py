@@ -11,8 +11,6 @@ from virtualstack.planning.gaps import MissingSteps, missing_steps
 from virtualstack.planning.labels import Labels, distinct_labels, kind_of, numbers_of
 from virtualstack.planning.overlaps import count_shared, find_interleaved, label_codes
 
-__all__ = ["find_duplicates", "find_missing", "find_url", "read_version"]
-
 
 def find_missing(
     series: Mapping[str, Sequence[int]], labels: Mapping[int, Labels], dim: str | None, /

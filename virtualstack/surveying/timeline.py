@@ -14,8 +14,6 @@ from virtualstack.planning.gaps import MissingSteps
 from virtualstack.planning.sources import name_of
 from virtualstack.surveying.coordinate import label, place_of
 
-__all__ = ["MAX_ITEMS", "PlaceAxis", "most_missing", "shorten", "survey_timeline"]
-
 MAX_ITEMS = 200
 """Largest number of eras, gaps or duplicates of a timeline."""
 _MAX_TEXT_CHARACTERS = 400

@@ -25,8 +25,6 @@ from virtualstack.storage import Storage
 from virtualstack.storage.threads import concurrently
 from virtualstack.verify.libraries import as_opened, decoder_for, open_independently, values_differ, values_read
 
-__all__ = ["STATUSES", "SampledChunk", "compare_sample"]
-
 type _Status = Literal["equal", "different", "not compared"]
 
 STATUSES: tuple[_Status, ...] = ("equal", "different", "not compared")

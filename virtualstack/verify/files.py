@@ -18,8 +18,6 @@ from virtualstack.storage import Storage, StorageLike
 from virtualstack.storage.permission import Allow, read_allowed_urls
 from virtualstack.verify.libraries import open_independently, values_differ, values_read
 
-__all__ = ["Difference", "Verification", "verify_against_files"]
-
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Difference:

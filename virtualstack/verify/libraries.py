@@ -35,16 +35,6 @@ from virtualstack.location import local_path
 from virtualstack.manifests import ChunkEncoding, ManifestArray
 from virtualstack.storage import Source, SourceFile, Storage
 
-__all__ = [
-    "ChunkDecoder",
-    "as_opened",
-    "decoder_for",
-    "open_independently",
-    "require_library",
-    "values_differ",
-    "values_read",
-]
-
 type ChunkDecoder = Callable[[ChunkEncoding, int, int], NDArray[Any]]
 """A function of encoding, offset and length that returns the decoded chunk, in the order of its encoding."""
 

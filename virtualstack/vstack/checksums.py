@@ -16,8 +16,6 @@ from virtualstack.storage.local import look_up_local
 from virtualstack.storage.source import is_strong
 from virtualstack.storage.threads import concurrently
 
-__all__ = ["with_fingerprint", "wrong_digests"]
-
 
 def with_fingerprint(
     location: Location, ends: NDArray[np.int64], /, *, storage: Storage, store: str, checksums: bool = False

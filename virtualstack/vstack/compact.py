@@ -22,8 +22,6 @@ from virtualstack.vstack.write.edit import ArrayEdit, Edit, rows_from
 from virtualstack.vstack.write.placing import Piece, place
 from virtualstack.vstack.write.segment import SegmentWriter
 
-__all__ = ["compact"]
-
 
 def compact(
     store: OpenStore,

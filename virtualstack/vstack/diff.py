@@ -22,8 +22,6 @@ from virtualstack.vstack.format.rows import Placements
 from virtualstack.vstack.format.snapshot import ArrayNode, Snapshot
 from virtualstack.vstack.write.edit import rows_from, rows_since
 
-__all__ = ["Changed", "Diff", "diff"]
-
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Changed:

@@ -16,8 +16,6 @@ from virtualstack.surveying.cube import cube_timeline
 from virtualstack.vstack.format.history import OpenStore
 from virtualstack.vstack.format.snapshot import Snapshot
 
-__all__ = ["snapshot_html"]
-
 _MAX_DRAWN_CHUNKS = 1 << 20
 """Chunks whose references a notebook reads to draw pictures of a snapshot."""
 _MAX_BOXES = 1024

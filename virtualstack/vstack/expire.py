@@ -36,8 +36,6 @@ from virtualstack.vstack.format.snapshot import Uses, decode_uses, read_document
 from virtualstack.vstack.reader import no_store
 from virtualstack.vstack.write.view import follow
 
-__all__ = ["Expired", "expire"]
-
 _NO_GRACE = Remedy("use {} if nobody reads or writes", grace=Code("timedelta(0)", "0"))
 
 

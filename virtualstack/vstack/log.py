@@ -17,8 +17,6 @@ from virtualstack.storage.threads import concurrently
 from virtualstack.vstack.format.history import LogEntry, listed_numbers, newest, read_entry
 from virtualstack.vstack.format.names import format_time
 
-__all__ = ["Log", "read_log"]
-
 _MAX_MISSING_SNAPSHOTS = 1000
 
 

@@ -41,8 +41,6 @@ from virtualstack.vstack.format.snapshot import Snapshot
 from virtualstack.vstack.save import Stored
 from virtualstack.zarr.metadata.encode import encode_cell, encode_chunk
 
-__all__ = ["Patch", "overwrite", "write", "write_values"]
-
 
 @dataclass(frozen=True, slots=True)
 class Patch:

@@ -21,8 +21,6 @@ from virtualstack.storage import Allow, Storage
 from virtualstack.storage.handles import Handle, is_one
 from virtualstack.storage.listing import find_urls, is_pattern
 
-__all__ = ["PartLike", "groups_from", "with_coordinates"]
-
 type PartLike = xr.Dataset | xr.DataTree | str | os.PathLike[str] | Any
 """A virtual dataset or tree, the URL of a file, or another object that opens."""
 

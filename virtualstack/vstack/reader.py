@@ -30,18 +30,6 @@ from virtualstack.vstack.format.names import Moment, count_seconds
 from virtualstack.vstack.format.snapshot import Snapshot
 from virtualstack.vstack.format.sources import Prefixes
 
-__all__ = [
-    "At",
-    "VStack",
-    "check_labels",
-    "find_snapshot_number",
-    "no_store",
-    "open_snapshot",
-    "permission_for_snapshot",
-    "read_numbered",
-    "snapshot_group",
-]
-
 _MAX_LABEL_BYTES = 1 << 32
 """Maximum bytes of dimension coordinates that are read when a store is opened."""
 

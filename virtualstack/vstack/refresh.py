@@ -32,12 +32,10 @@ from virtualstack.vstack.save import Stored
 from virtualstack.vstack.shown import WRITE_AGAIN, Cells, cells_of_sources, check_order, shown_in
 from virtualstack.vstack.verify import SourceProblem, stale_sources
 
-__all__ = ["OnMissing", "Refreshed", "refresh"]
-
 type OnMissing = Literal["keep", "mask"]
 
 
-class AtSnapshot(Protocol):
+class _AtSnapshot(Protocol):
     """A repository at one of its snapshots."""
 
     @property
@@ -45,7 +43,7 @@ class AtSnapshot(Protocol):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, repr=False)
-class Refreshed[R: AtSnapshot]:
+class Refreshed[R: _AtSnapshot]:
     """The result of :meth:`Repository.refresh`.
 
     Parameters
@@ -86,7 +84,7 @@ class Refreshed[R: AtSnapshot]:
         return printable("\n".join(lines + [f"  ... {n_more} more"] * (n_more > 0)))
 
 
-def refresh[R: AtSnapshot](
+def refresh[R: _AtSnapshot](
     store: Stored,
     storage: Storage,
     how: Rescan,

@@ -19,8 +19,6 @@ from virtualstack.vstack.reader import permission_for_snapshot
 from virtualstack.vstack.write.commit import commit
 from virtualstack.vstack.write.edit import Edit
 
-__all__ = ["relocate"]
-
 
 def relocate(
     objects: ObjectStore,

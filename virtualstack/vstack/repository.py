@@ -52,8 +52,6 @@ from virtualstack.vstack.write.commit import GRACE_SECONDS
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
 
-__all__ = ["Repository"]
-
 _MAX_SHOWN_VARIABLES = 50
 """Number of variables that ``repr`` lists at most."""
 

@@ -15,8 +15,6 @@ from virtualstack.scanning.workers import ExecutorLike
 from virtualstack.storage import Storage
 from virtualstack.vstack.shown import WRITE_AGAIN, Cells
 
-__all__ = ["Rescan", "Scanned", "rescan"]
-
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Rescan:

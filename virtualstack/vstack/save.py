@@ -24,8 +24,6 @@ from virtualstack.vstack.write.commit import EMPTY_STORE, check_there
 from virtualstack.vstack.write.placing import stored_in
 from virtualstack.vstack.write.write import write_group
 
-__all__ = ["Stored", "save"]
-
 
 @dataclass(frozen=True)
 class Stored:

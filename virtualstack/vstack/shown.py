@@ -21,8 +21,6 @@ from virtualstack.vstack.format.manifest import StoredManifest
 from virtualstack.vstack.format.rows import Placements
 from virtualstack.vstack.format.sources import PAGE_SOURCES
 
-__all__ = ["WRITE_AGAIN", "Cells", "Shown", "Use", "cells_of_sources", "check_order", "shown_in"]
-
 _BATCH_CELLS = 1 << 19  # cells that are read at a time
 _BATCH_PAGES = 1 << 12  # pages of sources that are requested at a time
 

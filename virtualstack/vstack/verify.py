@@ -26,8 +26,6 @@ from virtualstack.vstack.format.names import SEGMENTS
 from virtualstack.vstack.format.snapshot import Snapshot
 from virtualstack.vstack.shown import Shown, shown_in
 
-__all__ = ["SOURCE_STATUSES", "SourceProblem", "StaleSources", "StoreVerification", "stale_sources", "verify"]
-
 type _Status = Literal["unchanged", "unknown", "changed", "missing", "unreachable"]
 
 SOURCE_STATUSES: tuple[_Status, ...] = "unchanged", "unknown", "changed", "missing", "unreachable"

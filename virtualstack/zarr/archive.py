@@ -19,8 +19,6 @@ from virtualstack.storage.file import SourceFile
 from virtualstack.zarr.metadata.array import ArrayMetadata
 from virtualstack.zarr.objects import FoundObjects
 
-__all__ = ["MemberObjects", "ZipArchive"]
-
 _DOCUMENTS = "zarr.json", ".zarray", ".zattrs", ".zgroup", ".zmetadata"
 
 _TAIL_BYTES = 256 * 1024  # bytes at the end that are read with one request: the index of a few thousand members

@@ -10,8 +10,6 @@ from typing import Any, ClassVar, NoReturn
 
 from zarr.core.chunk_key_encodings import ChunkKeyEncoding
 
-__all__ = ["ManifestKeys"]
-
 
 @dataclass(frozen=True)
 class ManifestKeys(ChunkKeyEncoding):

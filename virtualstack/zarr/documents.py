@@ -23,18 +23,6 @@ from virtualstack.manifests import ChunkEncoding, ManifestArray, ManifestGroup, 
 from virtualstack.manifests.encoding import native
 from virtualstack.zarr.metadata.attributes import json_attributes, with_coordinates
 
-__all__ = [
-    "array_document",
-    "attributes_document",
-    "codec_documents",
-    "dump_document",
-    "encode_chunk",
-    "fill_attribute",
-    "finite_attributes",
-    "group_document",
-    "why_refused",
-]
-
 
 def array_document(
     array: ManifestArray,

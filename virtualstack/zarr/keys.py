@@ -11,8 +11,6 @@ from virtualstack.manifests.grid import parse_cell
 from virtualstack.zarr.documents import group_document
 from virtualstack.zarr.present import Client, ZarrArray, ZarrFormat, present
 
-__all__ = ["ZarrKeys"]
-
 _DOCUMENTS: Mapping[ZarrFormat, tuple[str, ...]] = {
     3: ("zarr.json",),
     2: (".zgroup", ".zattrs", ".zarray", ".zmetadata"),

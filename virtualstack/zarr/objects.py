@@ -24,8 +24,6 @@ from virtualstack.storage.threads import concurrently
 from virtualstack.zarr.metadata.array import ArrayMetadata
 from virtualstack.zarr.metadata.chunk_keys import cells_of_keys
 
-__all__ = ["Folder", "FoundObjects", "Members", "ObjectChunks"]
-
 _MAX_REQUESTS = 64  # requests side by side
 
 

@@ -24,8 +24,6 @@ from virtualstack.zarr.metadata.encode import can_encode, encode_cell, filled_up
 from virtualstack.zarr.metadata.version2 import describe_array
 from virtualstack.zarr.uniform import count_overlaps, uniform_chunks
 
-__all__ = ["Chunk", "Client", "KeptSources", "ZarrArray", "ZarrFormat", "present"]
-
 type ZarrFormat = Literal[2, 3]
 """Version of the zarr specification."""
 

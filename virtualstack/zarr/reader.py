@@ -19,8 +19,6 @@ from virtualstack.zarr.metadata.attributes import parse_json
 from virtualstack.zarr.metadata.hierarchy import MAX_GROUP_DEPTH, build_group
 from virtualstack.zarr.objects import Folder, Members, ObjectChunks
 
-__all__ = ["Zarr"]
-
 _ZIP = ".zip"
 _ZIP_MAGIC = b"PK\x03\x04", b"PK\x05\x06"
 _MAX_NODES = 100_000

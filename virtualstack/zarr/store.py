@@ -22,8 +22,6 @@ from virtualstack.zarr.documents import attributes_document, group_document
 from virtualstack.zarr.keys import ZarrKeys
 from virtualstack.zarr.present import Chunk, Client, KeptSources, ZarrArray
 
-__all__ = ["ManifestStore"]
-
 _CACHE_BYTES = 128 << 20
 """Bytes of decoded chunks that a store keeps."""
 

@@ -11,8 +11,6 @@ from numpy.typing import NDArray
 
 from virtualstack.manifests import ChunkGrid, ManifestArray
 
-__all__ = ["MAX_CHUNK_BYTES", "count_overlaps", "split_chunks", "uniform_chunks"]
-
 MAX_CHUNK_BYTES = 64 << 20
 """Approximate largest size of a decoded chunk in bytes; larger chunks are split."""
 

@@ -20,8 +20,6 @@ from virtualstack.zarr.documents import array_document, dump_document, encode_ch
 from virtualstack.zarr.metadata.encode import filled_up
 from virtualstack.zarr.present import Client, present
 
-__all__ = ["array_at", "find_folders", "in_the_way", "is_inline", "left_out", "make_view"]
-
 CHUNK_BYTES = 1 << 20
 """Largest size in bytes of a loaded array with a single chunk."""
 

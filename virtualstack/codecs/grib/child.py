@@ -18,8 +18,6 @@ from numpy.typing import NDArray
 from virtualstack.child.errors import LibraryError
 from virtualstack.codecs.codec import check_size
 
-__all__ = ["coordinates", "kerchunk_values", "plain_values", "values"]
-
 _MISSING_VALUE = float(np.finfo(np.float32).max)
 _MAX_EXACT_BITS = 24
 _EXACT = ("grid_simple", "grid_ccsds")

@@ -21,8 +21,6 @@ from virtualstack.codecs.grib.fields import described, is_safe, last_field
 from virtualstack.codecs.grib.library import import_eccodes
 from virtualstack.errors import UnsupportedFeatureError
 
-__all__ = ["DTYPES", "GRIB", "GribDecoder", "grib_decoder", "kerchunk_decoder"]
-
 GRIB = "virtualstack.grib"
 DTYPES: dict[str, np.dtype[Any]] = {
     "values": np.dtype(np.float32),

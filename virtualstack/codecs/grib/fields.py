@@ -13,25 +13,6 @@ from numpy.typing import NDArray
 
 from virtualstack.codecs.codec import CodecError
 
-__all__ = [
-    "EMPTY_BITMAP",
-    "EMPTY_DATA",
-    "END",
-    "MAGIC",
-    "SAME_BITMAP",
-    "SECTION",
-    "check_grid_1",
-    "check_grid_2",
-    "check_packing_2",
-    "check_product_2",
-    "described",
-    "is_safe",
-    "last_field",
-    "message_1",
-    "message_2",
-    "short_data",
-]
-
 _MAX_PARALLELS = 1 << 14
 """Parallels of a Gaussian grid between a pole and the equator. eccodes needs time that grows with their square."""
 

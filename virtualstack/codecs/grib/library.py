@@ -10,8 +10,6 @@ from typing import Any
 from virtualstack.errors import MissingDependencyError
 from virtualstack.loading import before_eccodes
 
-__all__ = ["import_cfgrib", "import_eccodes", "message_owner"]
-
 
 @functools.cache
 def import_eccodes() -> ModuleType:

@@ -9,8 +9,6 @@ from virtualstack.codecs.codec import BytesDecoder, Codec
 from virtualstack.codecs.grib.codec import GRIB, GribDecoder, grib_decoder, kerchunk_decoder
 from virtualstack.codecs.plugins import ArrayPlugin
 
-__all__ = ["Grib"]
-
 _KERCHUNK = {"id": "grib", "var": "values", "dtype": "float32"}
 """The configuration with which kerchunk's codec decodes the same as the codec of virtualstack."""
 

@@ -19,22 +19,6 @@ from virtualstack.codecs.codec import BytesDecoder, BytesLike, CodecError, check
 from virtualstack.errors import MissingDependencyError
 from virtualstack.printable import counted
 
-__all__ = [
-    "BITSHUFFLE",
-    "BLOSC2",
-    "LZ4",
-    "LZF",
-    "SZIP",
-    "bitshuffle",
-    "bitshuffle_settings",
-    "blosc2",
-    "check_installed",
-    "imagecodecs",
-    "lz4",
-    "lzf",
-    "szip",
-]
-
 _PACKAGE, _EXTRA = "imagecodecs", "hdf5"
 
 

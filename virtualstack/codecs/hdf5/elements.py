@@ -26,8 +26,6 @@ from numpy.typing import NDArray
 from virtualstack.codecs.codec import BytesDecoder, BytesLike, CodecError, raw_bytes
 from virtualstack.errors import UnsupportedFeatureError
 
-__all__ = ["ELEMENTS", "elements", "is_text", "stored_size"]
-
 ELEMENTS = "virtualstack.elements"
 
 _SPACE = 0x20

@@ -12,21 +12,6 @@ from numpy.typing import NDArray
 
 from virtualstack.codecs.codec import BytesDecoder, BytesLike, CodecError, check_size, raw_bytes
 
-__all__ = [
-    "NBIT",
-    "PADDING_BYTES",
-    "SCALEOFFSET",
-    "NbitLayout",
-    "Scaling",
-    "check_words",
-    "gather",
-    "nbit",
-    "parse_layout",
-    "parse_scaling",
-    "scaleoffset",
-    "unpack",
-]
-
 PADDING_BYTES = 9
 """Bytes after the packed ones that may be read but do not affect the result."""
 _BLOCK_NUMBERS = 1 << 15

@@ -18,19 +18,6 @@ from virtualstack.codecs.hdf5.packed_bits import NBIT, SCALEOFFSET, nbit, scaleo
 from virtualstack.codecs.hdf5.zfp import ZFP, zfp
 from virtualstack.codecs.plugins import FilterPlugin
 
-__all__ = [
-    "Bitshuffle",
-    "Blosc2",
-    "Elements",
-    "LZ4Blocks",
-    "Lzf",
-    "Nbit",
-    "ScaleOffset",
-    "Shuffle",
-    "Szip",
-    "Zfp",
-]
-
 _FILTERS: Mapping[str, Callable[[Mapping[str, Any]], BytesDecoder]] = {
     BITSHUFFLE: bitshuffle,
     BLOSC2: blosc2,

@@ -13,8 +13,6 @@ from virtualstack.codecs.codec import BytesDecoder, BytesLike, CodecError, check
 from virtualstack.codecs.hdf5.compressors import check_installed, imagecodecs
 from virtualstack.codecs.hdf5.packed_bits import check_words
 
-__all__ = ["ZFP", "parse_header", "zfp"]
-
 ZFP = "virtualstack.zfp"
 _MAGIC = b"zfp\x05"
 _DTYPES = np.dtype(np.int32), np.dtype(np.int64), np.dtype(np.float32), np.dtype(np.float64)

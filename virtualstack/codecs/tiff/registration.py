@@ -10,8 +10,6 @@ from virtualstack.codecs.plugins import ArrayPlugin
 from virtualstack.codecs.tiff.codec import TIFF, TiffDecoder, tiff_decoder
 from virtualstack.codecs.tiff.settings import numcodecs_configs
 
-__all__ = ["Tiff"]
-
 
 class Tiff(ArrayPlugin):
     """A strip or tile as a chunk."""

@@ -16,16 +16,6 @@ import numpy as np
 from virtualstack.codecs.codec import Codec
 from virtualstack.errors import UnsupportedFeatureError
 
-__all__ = [
-    "BY_STREAM",
-    "COMPRESSIONS",
-    "TIFF",
-    "Settings",
-    "numcodecs_configs",
-    "sample_dtype",
-    "standard_codec",
-]
-
 TIFF = "virtualstack.tiff"
 
 BY_STREAM: Mapping[int, str] = {

@@ -19,8 +19,6 @@ from virtualstack.location import Location
 from virtualstack.manifests import ENTRY, FIRST, ChunkEncoding, ChunkGrid, ChunkManifest, Fill
 from virtualstack.manifests.cells import MAX_READ_CELLS
 
-__all__ = ["DmrppChunkedLayout", "place_blocks", "place_chunks", "read_filters"]
-
 # HDF5's numbers of the filters that DMR++ knows; it has no others
 _FILTERS = {"deflate": 1, "shuffle": 2, "fletcher32": 3}
 _OLD_ORDER = "shuffle", "deflate", "fletcher32"

@@ -15,8 +15,6 @@ from virtualstack.formats.hdf5.datatypes import element_type
 from virtualstack.formats.hdf5.structures.datatype_message import Datatype, Padding
 from virtualstack.manifests import Fill, Refusal, value_changing
 
-__all__ = ["PADDINGS", "TEXT", "parse_fill", "read_attributes", "stored_dtype", "text_elements"]
-
 TEXT = frozenset({"String", "URL", "Url"})
 """Types whose values are text."""
 

@@ -19,18 +19,6 @@ from numpy.typing import NDArray
 
 from virtualstack.errors import MalformedFileError
 
-__all__ = [
-    "MAX_DOCUMENT_BYTES",
-    "BadValueError",
-    "Columns",
-    "Element",
-    "RefusedError",
-    "Rows",
-    "parse_document",
-    "read_number",
-    "take_runs",
-]
-
 
 class BadValueError(Exception):
     """The document contradicts itself; the message is half a sentence."""

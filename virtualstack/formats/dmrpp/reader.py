@@ -24,8 +24,6 @@ from virtualstack.manifests import ManifestArray, ManifestGroup
 from virtualstack.reading import read_array
 from virtualstack.storage import Source, Storage
 
-__all__ = ["DMRPP", "data_url", "sidecar_url", "source_url"]
-
 _SUFFIX = ".dmrpp"
 # get_dmrpp writes this text, and servers replace it
 _PLACEHOLDER = "OPeNDAP_DMRpp_DATA_ACCESS_URL"

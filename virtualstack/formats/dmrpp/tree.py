@@ -8,8 +8,6 @@ from dataclasses import dataclass, field
 
 from virtualstack.formats.dmrpp.document import BadValueError, Element, read_number
 
-__all__ = ["Axis", "DmrppGroup", "read_tree"]
-
 type Axis = tuple[str, int]
 """Name of a dimension, and its length in elements."""
 

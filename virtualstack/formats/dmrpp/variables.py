@@ -30,8 +30,6 @@ from virtualstack.formats.dmrpp.tree import Axis, DmrppGroup
 from virtualstack.formats.hdf5.datatypes import packed
 from virtualstack.manifests import Fill, ManifestArray, Refusal, inline_array, value_changing
 
-__all__ = ["DocumentContext", "compact_text", "compact_values", "missing_values", "read_variable", "vlsa_texts"]
-
 _TEXT = np.dtypes.StringDType()
 _MAX_COMPACT_BYTES = 1 << 16  # bytes of a compact dataset of HDF5; any document may hold them
 

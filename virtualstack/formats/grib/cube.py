@@ -20,17 +20,6 @@ from virtualstack.formats.grib.records import FieldTable
 from virtualstack.manifests import Refusal
 from virtualstack.manifests.cells import distinct_rows
 
-__all__ = [
-    "CubeAxis",
-    "GribVariable",
-    "GroupLayout",
-    "listed",
-    "make_coordinates",
-    "make_variables",
-    "with_common_axes",
-    "with_grids",
-]
-
 _UNKNOWN = "unknown"
 _GRID = ("md5GridSection", "gridType", "numberOfPoints")
 _MAX_CACHED_NAMES = 1 << 14

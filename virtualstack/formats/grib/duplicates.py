@@ -14,8 +14,6 @@ from virtualstack.formats.grib.keys import OF_VALUES, UNDEFINED, ask, cfgrib_fie
 from virtualstack.formats.grib.records import FieldTable
 from virtualstack.manifests.cells import distinct_rows
 
-__all__ = ["Values", "keys_apart", "parts_apart", "sharing_a_place"]
-
 # Keys that users know, in the order in which they are tried.
 _KNOWN = (
     *("percentileValue", "derivedForecast", "probabilityType", "lowerLimit", "upperLimit"),

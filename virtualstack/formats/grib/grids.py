@@ -15,8 +15,6 @@ from virtualstack.child.pool import ChildDiedError
 from virtualstack.codecs.grib.library import import_cfgrib, import_eccodes
 from virtualstack.formats.grib.keys import UNDEFINED, ask
 
-__all__ = ["Coordinate", "Grid", "GridError", "read_grid"]
-
 _MAX_POINTS = 1 << 27
 """Largest number of points of a grid: eccodes lists all points, 8 bytes each, and aborts if memory runs out."""
 

@@ -16,23 +16,6 @@ from typing import NamedTuple
 from virtualstack.codecs.grib.library import import_eccodes
 from virtualstack.formats.grib.messages import Field
 
-__all__ = [
-    "ANY_VALUE_1",
-    "ANY_VALUE_2",
-    "PARAMETER_KEYS",
-    "QUALIFIER",
-    "STEP",
-    "WHOLE",
-    "WITH_CONDITIONS",
-    "GribHeader",
-    "HeaderPart",
-    "Parameter",
-    "has_endless_time",
-    "header_parts",
-    "make_header",
-    "timeless",
-]
-
 # WMO FM 92 GRIB2 code table 4.4, and GRIB1 table 4: units of fixed length, in seconds
 _SECONDS = {0: 60, 1: 3600, 2: 86400, 10: 10800, 11: 21600, 12: 43200, 13: 1}
 

@@ -22,8 +22,6 @@ from virtualstack.codecs.grib.fields import (
     short_data,
 )
 
-__all__ = ["Field", "MessageError", "message_length", "parse_fields"]
-
 type Read = Callable[[int, int], bytes]
 """Function that reads a number of bytes from an offset in the file; it returns fewer only at the end of the file."""
 

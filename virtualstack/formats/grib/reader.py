@@ -38,8 +38,6 @@ from virtualstack.manifests import ManifestGroup, Refusal
 from virtualstack.storage import Source, Storage
 from virtualstack.storage.memory import MemorySource
 
-__all__ = ["GRIB"]
-
 _TIMES = ("time", "step")
 _PACKINGS = (".gz", b"\x1f\x8b", "gzip"), (".bz2", b"BZh", "numcodecs.bz2")
 _DAMAGE: tuple[type[Exception], ...] = (CodecError, *INFLATE_ERRORS, OSError, EOFError)

@@ -26,8 +26,6 @@ from virtualstack.manifests import ManifestGroup
 from virtualstack.manifests.cells import distinct_rows
 from virtualstack.manifests.inline import inline_array
 
-__all__ = ["Column", "FieldTable", "Records", "describe_fields", "is_plain"]
-
 _MISSING = 9999.0
 _TOLERANCE = 1e-3  # part of the distance of two packed numbers; eccodes' rounding error is far smaller
 

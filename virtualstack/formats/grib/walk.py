@@ -22,18 +22,6 @@ from virtualstack.printable import counted
 from virtualstack.storage import Bytes, Source, Storage
 from virtualstack.storage.threads import concurrently
 
-__all__ = [
-    "SMALL_FILE_BYTES",
-    "HeaderPrefetch",
-    "Sidecar",
-    "SidecarError",
-    "Walk",
-    "find_sidecar",
-    "open_sidecar",
-    "parse_sidecar",
-    "sidecar_urls",
-]
-
 _MAX_INDEX_BYTES = 1 << 26
 _MIN_MESSAGE_BYTES = 16
 _GRIB = re.compile(r"\.(grib2?|grb2?|gb2?|g2)$")

@@ -19,12 +19,6 @@ from virtualstack.formats.hdf5.structures.requests import StructureError
 from virtualstack.formats.hdf5.tree import Attributes, Scale, decode_text
 from virtualstack.manifests import Refusal
 
-__all__ = [
-    "HIDDEN",
-    "StoredAttributes",
-    "one_or_many",
-]
-
 HIDDEN = frozenset(
     {
         "CLASS",

@@ -19,8 +19,6 @@ from virtualstack.storage import Bytes, Source
 from virtualstack.storage.coalesce import gather, read_blocks
 from virtualstack.system import READ_FLAGS, lock_for_reading
 
-__all__ = ["ByteReader", "MemoryReader", "NotFetchedError", "PageReader", "RemoteReader", "is_locked"]
-
 
 def is_locked(path: Path, /) -> bool:
     """Return whether a program writes to a local file through the HDF5 library, which locks files that it has open.

@@ -18,16 +18,6 @@ from virtualstack.codecs.pipeline import decode
 from virtualstack.formats.hdf5.structures.datatype_message import Datatype, FloatLayout, Member, parse_datatype
 from virtualstack.formats.hdf5.structures.requests import StructureError
 
-__all__ = [
-    "ElementType",
-    "decode_element",
-    "element_type",
-    "is_read_by_netcdf",
-    "packed",
-    "parse_library_datatype",
-    "plain",
-]
-
 _PLAIN = frozenset({"integer", "float", "string", "enum", "opaque"})
 
 

@@ -7,8 +7,6 @@ from dataclasses import dataclass, field
 
 from virtualstack.formats.hdf5.tree import HDF5Group, HDF5Variable
 
-__all__ = ["NON_COORDINATE", "Dimensions", "HDF5Dimension", "resolve_dimensions"]
-
 NON_COORDINATE = "_nc4_non_coord_"
 """Prefix of a dataset whose variable has the name of a dimension, but is not its coordinate."""
 

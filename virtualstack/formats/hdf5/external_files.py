@@ -11,8 +11,6 @@ from virtualstack.formats.hdf5.structures.requests import LostValuesError, NoRef
 from virtualstack.formats.rows import Segment
 from virtualstack.location import Location, local_path
 
-__all__ = ["UNLIMITED", "external_segments"]
-
 UNLIMITED = (1 << 64) - 1
 """Size of a last external file that holds all remaining values (H5F_UNLIMITED)."""
 

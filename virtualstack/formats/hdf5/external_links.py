@@ -10,8 +10,6 @@ from virtualstack.formats.hdf5.structures.requests import LostValuesError, decod
 from virtualstack.formats.hdf5.virtual_sources import file_urls
 from virtualstack.manifests import ManifestArray, ManifestGroup, Refusal
 
-__all__ = ["ExternalLinks", "with_free_dims"]
-
 
 class _NothingError(Exception):
     """An external link leads to nothing that can be shown; the message is half a sentence."""

@@ -23,8 +23,6 @@ from virtualstack.formats.hdf5.structures.requests import Blocks, OutsideError, 
 from virtualstack.location import Location, is_remote
 from virtualstack.storage import ByteRange, Bytes, MemorySource, Source
 
-__all__ = ["MetadataSource", "Scheduler"]
-
 _MAX_REQUEST_BYTES = 1 << 30
 _WHOLE_LOCAL_BYTES = 1 << 18  # reading this much costs less than reading 10 pages
 _WHOLE_REMOTE_BYTES = 1 << 22  # fetching this much takes about as long as a second request

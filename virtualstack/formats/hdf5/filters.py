@@ -15,17 +15,6 @@ from virtualstack.codecs.hdf5.compressors import BITSHUFFLE, BLOSC2, LZ4, LZF, S
 from virtualstack.codecs.hdf5.packed_bits import NBIT, SCALEOFFSET, parse_layout, parse_scaling
 from virtualstack.codecs.hdf5.zfp import ZFP, parse_header
 
-__all__ = [
-    "Filter",
-    "codec_for_filter",
-    "filter_codecs",
-    "is_nonsense",
-    "make_filter",
-    "missing_plugin",
-    "obstacle",
-    "passed",
-]
-
 _SNAPPY = 3
 _COMPRESSORS = {0: "none", 2: "lz4", 3: "zstd"}
 """Names of bitshuffle's compressors by their numbers."""

@@ -14,8 +14,6 @@ from virtualstack.formats.hdf5.library import Library
 from virtualstack.formats.hdf5.structures.layout_message import ContiguousLayout
 from virtualstack.formats.hdf5.tree import HDF5Group, HDF5Variable, decode_text
 
-__all__ = ["EOS_INFORMATION", "EosStructure", "eos_axis_names", "parse_structures"]
-
 EOS_INFORMATION = "HDFEOS INFORMATION"
 """Group of the root that every HDF-EOS5 file has."""
 

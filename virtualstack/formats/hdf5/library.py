@@ -50,8 +50,6 @@ from virtualstack.formats.hdf5.walk import located, mappings_in, read_chunks
 from virtualstack.manifests import Refusal
 from virtualstack.storage import Source
 
-__all__ = ["Library", "find_part_elsewhere"]
-
 _LAYOUT = 0x08
 _MODULE = "virtualstack.formats.hdf5.child.files"
 

@@ -41,8 +41,6 @@ from virtualstack.formats.hdf5.walk import (
     read_header_chunks,
 )
 
-__all__ = ["FindExtent", "ParsedView"]
-
 _OUTSIDE = -1
 """Address of any object in another file."""
 

@@ -56,8 +56,6 @@ from virtualstack.manifests import CF_KEYS, ManifestArray, ManifestGroup, Refusa
 from virtualstack.sizes import byte_count
 from virtualstack.storage import LocalSource, Storage
 
-__all__ = ["HDF5"]
-
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class HDF5:

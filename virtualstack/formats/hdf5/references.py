@@ -36,8 +36,6 @@ from virtualstack.manifests import ENTRY, FIRST, ChunkEncoding, ChunkGrid, Chunk
 from virtualstack.manifests.cells import MAX_READ_CELLS
 from virtualstack.storage import Storage
 
-__all__ = ["FileContext", "damaged", "references"]
-
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class FileContext:

@@ -18,19 +18,6 @@ from virtualstack.formats.hdf5.library import Library
 from virtualstack.formats.hdf5.tree import DanglingReferenceError, HDF5Variable, reference_paths
 from virtualstack.manifests import ChunkEncoding, ChunkGrid, ChunkManifest, Fill
 
-__all__ = [
-    "NotInlinedError",
-    "check_number_of_strings",
-    "check_size",
-    "inline_chunk",
-    "inline_paths",
-    "inline_stored",
-    "inline_strings",
-    "inline_text",
-    "inline_values",
-    "one_cell",
-]
-
 _TEXT_DTYPE = np.dtypes.StringDType()
 _POINTER_BYTES = 16  # stored for each string of variable length: length, heap address, index
 

@@ -34,8 +34,6 @@ from virtualstack.manifests.cells import MAX_READ_CELLS
 from virtualstack.manifests.functions import concatenate
 from virtualstack.reading import read_array
 
-__all__ = ["declared_fill", "extend_records", "fill_value", "inline_own_text", "read_variable"]
-
 _MAX_TEXT_BYTES = 1 << 20
 
 

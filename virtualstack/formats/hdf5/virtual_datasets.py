@@ -25,8 +25,6 @@ from virtualstack.location import local_path
 from virtualstack.manifests import Chunks, Fill, ManifestArray, Runs, Tile, place_tiles, take_runs
 from virtualstack.manifests.indexing import drop_axis, insert_axis
 
-__all__ = ["virtual_chunks", "virtual_shape"]
-
 _MAX_RUNS = 1 << 24  # runs of all mappings together
 _MAX_SOURCES = 1 << 20  # sources of one mapping: a server may return a file for every name
 _NUMBER = re.compile("%[%b]")

@@ -19,8 +19,6 @@ from virtualstack.location import absolute_url, join_url, local_path, split_url
 from virtualstack.manifests import ManifestArray
 from virtualstack.storage import Source
 
-__all__ = ["Chain", "Datasets", "OpenSource", "OpenSourceFile", "ReadDataset", "SourceFiles", "Sources", "file_urls"]
-
 type OpenSource = Callable[[str, str], ManifestArray | None]
 """Function that opens a dataset by file URL and path; it returns ``None`` if the file does not have the dataset.
 

@@ -41,17 +41,6 @@ from virtualstack.formats.hdf5.structures.requests import LostValuesError, Outsi
 from virtualstack.formats.hdf5.structures.superblock import Superblock, find_superblock, read_superblock
 from virtualstack.formats.hdf5.structures.virtual_mappings import VirtualMapping, parse_mappings
 
-__all__ = [
-    "DatasetHeader",
-    "FileObject",
-    "FileObjects",
-    "located",
-    "mappings_in",
-    "read_chunks",
-    "read_header_chunks",
-    "walk",
-]
-
 _DATASPACE, _DATATYPE, _OLD_FILL, _FILL, _EXTERNAL, _LAYOUT, _FILTERS = 0x01, 0x03, 0x04, 0x05, 0x07, 0x08, 0x0B
 _OLD_TIME, _TIME = 0x0E, 0x12
 _MAX_OBJECTS = 1 << 22

@@ -10,8 +10,6 @@ from virtualstack.errors import Remedy
 from virtualstack.formats.netcdf3.header import NetCDF3Header, NetCDF3Variable, malformed
 from virtualstack.formats.rows import row_chunks
 
-__all__ = ["DataLayout", "Extent", "check_inside", "chunk_shape", "lay_out"]
-
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Extent:

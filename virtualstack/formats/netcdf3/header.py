@@ -15,8 +15,6 @@ import numpy as np
 
 from virtualstack.errors import MalformedFileError, Remedy, UnsupportedFeatureError
 
-__all__ = ["MAX_HEADER_BYTES", "NetCDF3Dimension", "NetCDF3Header", "NetCDF3Variable", "malformed", "read_header"]
-
 MAX_HEADER_BYTES = 1 << 26
 """Maximum bytes of a header; a header of 100,000 variables takes about 30 MB."""
 

@@ -21,8 +21,6 @@ from virtualstack.manifests import Fill, ManifestArray, ManifestGroup, Refusal, 
 from virtualstack.sizes import chunk_byte_count
 from virtualstack.storage import Storage
 
-__all__ = ["MAX_CELLS", "NetCDF3"]
-
 MAX_CELLS = 1 << 26
 """Maximum number of chunks of all variables of one file; they take 1.6 GB."""
 

@@ -29,18 +29,6 @@ from virtualstack.manifests import (
 )
 from virtualstack.sizes import equal_chunk_length
 
-__all__ = [
-    "AUTO_CHUNK_BYTES",
-    "GDAL_METADATA",
-    "Axes",
-    "ImageMetadata",
-    "image_array",
-    "nodata_value",
-    "parse_number",
-    "read_metadata",
-    "with_pam",
-]
-
 GDAL_METADATA = 42112
 _TEXTS = {
     269: "DOCUMENTNAME",

@@ -18,8 +18,6 @@ from virtualstack.formats.tiff.image import Image, Images, Level, Series
 from virtualstack.formats.tiff.structure import Directory, TiffStructure, read_xml
 from virtualstack.storage import Source, SourceFile
 
-__all__ = ["Dialect", "detect_dialect", "dialect_note", "read_dialect_series"]
-
 type Dialect = str
 
 _DESCRIPTION = 270

@@ -21,19 +21,6 @@ from numpy.typing import NDArray
 from virtualstack.formats.tiff.structure import Directory, TiffStructure
 from virtualstack.loading import pyproj_if_safe
 
-__all__ = [
-    "GeoKeys",
-    "Transform",
-    "control_points",
-    "crs_attributes",
-    "crs_text",
-    "geo_keys",
-    "polynomials",
-    "read_crs",
-    "read_transform",
-    "wkt_by_gdal",
-]
-
 _SCALE, _TIE_POINTS, _MATRIX = 33550, 33922, 34264
 _KEYS, _DOUBLES, _ASCII = 34735, 34736, 34737
 _RASTER_TYPE, _POINT = 1025, 2

@@ -40,8 +40,6 @@ from virtualstack.manifests import (
     value_changing,
 )
 
-__all__ = ["Choices", "dataset_group", "tree_group"]
-
 _BANDS, _STACK, _MASK = "band_data", "image", "mask"
 _MAX_AXIS_PIXELS = 1 << 24
 _EXTRA_SAMPLES, _OPACITIES = 338, (1, 2)

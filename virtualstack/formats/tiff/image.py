@@ -15,8 +15,6 @@ from virtualstack.codecs.tiff.settings import BY_STREAM, Settings
 from virtualstack.errors import MalformedFileError
 from virtualstack.formats.tiff.structure import Directory, TiffStructure
 
-__all__ = ["Image", "ImageLayout", "Images", "Level", "Series"]
-
 _OFFSETS, _COUNTS = (324, 273, 513), (325, 279, 514)  # of tiles, strips, and one JPEG file
 _JPEG_OFFSET = 513
 _OLD_JPEG, _JPEG = 6, 7

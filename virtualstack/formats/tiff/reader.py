@@ -28,8 +28,6 @@ from virtualstack.manifests import ManifestGroup
 from virtualstack.sizes import chunk_byte_count
 from virtualstack.storage import Storage
 
-__all__ = ["TIFF"]
-
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TIFF:

@@ -13,8 +13,6 @@ from virtualstack.formats.tiff.structure import Directory, TiffStructure
 from virtualstack.storage import Source
 from virtualstack.warning import warn
 
-__all__ = ["find_series"]
-
 _REDUCED, _MASK = 1, 4  # TIFF 6.0, tag 254
 _OLD_REDUCED = 2  # tag 255
 _SUB_DIRECTORIES = 330

@@ -10,8 +10,6 @@ from virtualstack.location import split_query
 from virtualstack.manifests import ManifestArray
 from virtualstack.storage import Source, Storage
 
-__all__ = ["read_mask", "read_pam"]
-
 _MAX_BYTES = 16 << 20
 
 

@@ -20,8 +20,6 @@ from virtualstack.errors import MalformedFileError
 from virtualstack.location import is_remote
 from virtualstack.storage import Source
 
-__all__ = ["Directory", "Entry", "PrefetchingSource", "TiffStructure", "read_xml"]
-
 _LOCAL_READ_BYTES, _REMOTE_READ_BYTES = 1 << 14, 1 << 16
 _MAX_READ_BYTES = 1 << 20
 _MAX_KEPT_BYTES, _MAX_KEPT_READS = 1 << 26, 512

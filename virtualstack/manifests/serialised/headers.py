@@ -35,17 +35,6 @@ from virtualstack.manifests.serialised.values import (
     to_value,
 )
 
-__all__ = [
-    "ArrayHeader",
-    "from_array_header",
-    "from_group_header",
-    "same_group_header",
-    "same_header",
-    "to_array_header",
-    "to_group",
-    "to_text",
-]
-
 _KINDS: dict[str, Literal["refused", "inlined", "noted", "packed"]] = {
     "refused": "refused", "inlined": "inlined", "noted": "noted", "packed": "packed"
 }  # fmt: skip

@@ -14,19 +14,6 @@ from numpy.lib.format import descr_to_dtype, dtype_to_descr
 from virtualstack.codecs.codec import check_text
 from virtualstack.errors import ManifestError
 
-__all__ = [
-    "Heap",
-    "UnstorableError",
-    "cut_heap",
-    "from_dtype",
-    "from_value",
-    "to_count",
-    "to_dtype",
-    "to_integer",
-    "to_mapping",
-    "to_value",
-]
-
 type Json = Any
 
 # limit for elements that take no bytes, and for the product of the lengths of empty arrays

@@ -17,17 +17,6 @@ from typing import Any
 from virtualstack.errors import StorageError
 from virtualstack.storage.identities.packages import load
 
-__all__ = [
-    "Profile",
-    "ask_boto3",
-    "assume_role",
-    "endpoint",
-    "machine_role",
-    "profile",
-    "profile_names",
-    "web_identity",
-]
-
 _ASKED = "role_arn", "sso_session", "sso_start_url", "login_session"  # botocore prefers these to keys
 _TTL = timedelta(minutes=5)  # botocore refreshes credentials at least 10 minutes before they expire
 _ROLE_OPTIONS = {"role_arn": "RoleArn", "role_session_name": "RoleSessionName", "external_id": "ExternalId"}

@@ -9,14 +9,6 @@ from urllib.parse import urlsplit
 from virtualstack.errors import StorageError
 from virtualstack.storage.identities.packages import load
 
-__all__ = [
-    "OPTIONS",
-    "blob_account",
-    "default_credentials",
-    "from_connection_string",
-    "planetary_computer",
-]
-
 OPTIONS = frozenset(["account_key", "connection_string", "planetary_computer", "sas_key", "sas_token"])
 """Options with which the https URL of a blob is opened as one of its container."""
 

@@ -32,17 +32,6 @@ from virtualstack.errors import StorageError
 from virtualstack.storage.source import RequestRefusedError
 from virtualstack.system import IS_WINDOWS
 
-__all__ = [
-    "DEFAULT_LOGIN_HOST",
-    "Login",
-    "Session",
-    "credentials_url",
-    "is_archive",
-    "login_host",
-    "logins",
-    "temporary_keys",
-]
-
 DEFAULT_LOGIN_HOST = "urs.earthdata.nasa.gov"
 REGION = "us-west-2"
 """Region of the buckets of all archives; their credentials are accepted only from within it."""

@@ -11,8 +11,6 @@ from typing import Any
 from virtualstack.errors import StorageError
 from virtualstack.storage.identities.packages import load
 
-__all__ = ["credentials_file", "default_file", "foreign_kind", "machine_account", "token_options"]
-
 _PACKAGES = "google-auth requests"
 _METADATA_HOST = "metadata.google.internal"
 _OF_OBSTORE = "service_account", "authorized_user"  # kinds of files that obstore reads itself

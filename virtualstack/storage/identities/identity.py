@@ -13,18 +13,6 @@ from virtualstack.storage.identities import aws, azure, earthdata, google_cloud
 from virtualstack.storage.identities.packages import is_installed
 from virtualstack.storage.named import options_at
 
-__all__ = [
-    "CLIENT_OPTIONS",
-    "MAX_RETRIES",
-    "OWN_OPTIONS",
-    "RETRY_SECONDS",
-    "WEB_OPTIONS",
-    "Identity",
-    "identities",
-    "normalise",
-    "split",
-]
-
 _PREFIXES = {"s3": "AWS_", "gs": "GOOGLE_", "az": "AZURE_"}
 _CREDENTIALS = {
     "s3": {"access_key_id", "secret_access_key", "session_token", "token", "web_identity_token_file", "role_arn",

@@ -8,8 +8,6 @@ from typing import Any
 
 from virtualstack.errors import StorageError
 
-__all__ = ["is_installed", "load"]
-
 
 def is_installed(*names: str) -> bool:
     """Return whether packages are installed; they are not imported, but a package around another one is."""

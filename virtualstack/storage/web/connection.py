@@ -36,8 +36,6 @@ from virtualstack.storage.web.transfers import (
     sent,
 )
 
-__all__ = ["WebConnection", "connect"]
-
 _MAX_REDIRECTS = 10
 _FIRST_PAUSE_SECONDS, _MAX_PAUSE_SECONDS = 0.1, 3.0
 _MAX_REFUSAL_BYTES = 4096  # of the body of a refusal or redirect; if it is longer, the connection is closed

@@ -9,8 +9,6 @@ from typing import TYPE_CHECKING, cast
 if TYPE_CHECKING:
     from virtualstack.storage.web.connection import WebConnection
 
-__all__ = ["PublicWeb"]
-
 
 @dataclass(frozen=True, slots=True)
 class PublicWeb:

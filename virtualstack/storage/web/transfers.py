@@ -29,8 +29,6 @@ from virtualstack.errors import StorageError
 from virtualstack.storage.hosts import find_host, split_authority
 from virtualstack.system import in_forked_children
 
-__all__ = ["PORTS", "Answer", "FailedError", "Limits", "NotPublicError", "Request", "find_proxy", "proxies", "sent"]
-
 _MAX_KEPT = 256  # connections of this process
 _PART_BYTES = 1 << 18
 PORTS = {"http": 80, "https": 443}

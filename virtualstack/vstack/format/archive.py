@@ -32,8 +32,6 @@ from virtualstack.vstack.format.rows import (
 )
 from virtualstack.vstack.format.sources import MAX_LISTED_SOURCES, PAGE_SOURCES, Prefixes, SourcePage, SourceRow
 
-__all__ = ["CHECKSUM_BYTES", "HEAP_PART_STRIDE", "Archive", "Objects", "ReadPermission", "Segment"]
-
 HEAP_PART_STRIDE = 1 << 40
 """Factor of the part number in an offset in the heap; the rest of the offset is the byte in the part."""
 

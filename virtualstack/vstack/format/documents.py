@@ -14,18 +14,6 @@ from numcodecs import blosc
 from virtualstack.errors import MalformedFileError, WriterError
 from virtualstack.manifests.serialised.values import to_count
 
-__all__ = [
-    "FULL_PAGE_ROWS",
-    "MAX_DOCUMENT_BYTES",
-    "MAX_TAIL_ROWS",
-    "PageRef",
-    "Table",
-    "decoded_size",
-    "decompressed",
-    "dump",
-    "load",
-]
-
 MAX_DOCUMENT_BYTES = 1 << 26
 """Maximum bytes of a document, compressed or not; reading it takes several times as much memory."""
 

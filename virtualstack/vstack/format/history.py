@@ -21,28 +21,6 @@ from virtualstack.vstack.format.names import HINT, SNAPSHOTS, bundle_key, snapsh
 from virtualstack.vstack.format.snapshot import ArrayNode, Snapshot, group_tree, read_document
 from virtualstack.vstack.format.sources import Prefixes
 
-__all__ = [
-    "MAX_BUNDLE_BYTES",
-    "MAX_HINT_BYTES",
-    "ListedObjects",
-    "LogEntry",
-    "OpenStore",
-    "array_in",
-    "bundle_bytes",
-    "bundle_chunk",
-    "find_newest",
-    "hint",
-    "listed_numbers",
-    "make_token",
-    "newest",
-    "number_at",
-    "open_archive",
-    "read_entry",
-    "read_group",
-    "read_snapshot",
-    "snapshot_bytes",
-]
-
 _MAX_VARIABLE_BYTES = 1 << 28  # maximum bytes of one variable in a bundle, uncompressed
 
 MAX_BUNDLE_BYTES = 1 << 29

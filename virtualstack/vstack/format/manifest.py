@@ -32,8 +32,6 @@ from virtualstack.vstack.format.archive import Archive, Segment
 from virtualstack.vstack.format.documents import Table
 from virtualstack.vstack.format.rows import ABSENT_ROW, EMPTY_ROW, INLINE_ROW, Placements, page_rows
 
-__all__ = ["StoredManifest", "Token"]
-
 type Token = tuple[str, int, float, str]
 """URL of the store, number and time of the snapshot, path of the array."""
 

@@ -13,32 +13,6 @@ import numpy as np
 
 from virtualstack.errors import ManifestError
 
-__all__ = [
-    "BUNDLES",
-    "FOLDER",
-    "FORMAT",
-    "HINT",
-    "PAGES",
-    "SEGMENTS",
-    "SNAPSHOTS",
-    "Moment",
-    "bundle_key",
-    "count_seconds",
-    "format_time",
-    "heap_key",
-    "heap_seed",
-    "made_at",
-    "new_id",
-    "page_key",
-    "refs_key",
-    "segment_folder",
-    "shard_mark",
-    "snapshot_key",
-    "snapshot_number",
-    "sources_key",
-    "values_key",
-]
-
 FORMAT = 1
 """Version of the format."""
 

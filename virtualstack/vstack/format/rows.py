@@ -22,24 +22,6 @@ from virtualstack.codecs.shards import INDEX_CHECKSUM_BYTES, INDEX_ENTRY_BYTES, 
 from virtualstack.errors import MalformedFileError
 from virtualstack.vstack.format.documents import decompressed
 
-__all__ = [
-    "ABSENT_ROW",
-    "EMPTY_ROW",
-    "INLINE_ROW",
-    "PAGE_ROWS",
-    "SHARD_PAGES",
-    "PageIndex",
-    "Placements",
-    "decode_page",
-    "encode_page",
-    "encode_shard",
-    "index_length",
-    "page_rows",
-    "parse_index",
-    "refs_document",
-    "width",
-]
-
 ABSENT_ROW, EMPTY_ROW, INLINE_ROW = -1, -2, -3
 """Codes in the column of sources that do not refer to a source."""
 

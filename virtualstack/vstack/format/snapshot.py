@@ -26,8 +26,6 @@ from virtualstack.printable import counted
 from virtualstack.vstack.format.documents import Table, dump, load
 from virtualstack.vstack.format.names import FORMAT, format_time
 
-__all__ = ["ArrayNode", "Bundle", "Snapshot", "Uses", "check_names", "decode_uses", "group_tree", "read_document"]
-
 _RAISED = ManifestError, KeyError, ValueError, TypeError, OverflowError, RecursionError  # by forged JSON
 _MAX_DEPTH = 100
 """Maximum number of parts of the path of a group or array."""

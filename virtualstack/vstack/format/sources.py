@@ -13,19 +13,6 @@ from urllib.parse import unquote
 from virtualstack.errors import ForbiddenLocationError, MalformedFileError, Remedy, WriterError
 from virtualstack.location import Fingerprint, Location, is_http, split_url
 
-__all__ = [
-    "MAX_LISTED_SOURCES",
-    "MAX_MOVED",
-    "PAGE_SOURCES",
-    "PARENT",
-    "STORE",
-    "Prefixes",
-    "SourcePage",
-    "SourceRow",
-    "common_folders",
-    "is_plain",
-]
-
 PAGE_SOURCES = 4096
 """Number of sources of a full page."""
 

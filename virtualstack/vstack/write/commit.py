@@ -32,8 +32,6 @@ from virtualstack.vstack.write.conflicts import check_together, describe_changes
 from virtualstack.vstack.write.edit import Edit, applied
 from virtualstack.vstack.write.view import write_view
 
-__all__ = ["EMPTY_STORE", "GRACE_SECONDS", "check_there", "commit"]
-
 GRACE_SECONDS = 86400.0
 """Default seconds for which expiry keeps unused objects, and snapshots that were the newest."""
 

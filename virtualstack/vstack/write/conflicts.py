@@ -18,8 +18,6 @@ from virtualstack.vstack.format.rows import Placements
 from virtualstack.vstack.format.snapshot import ArrayNode, Snapshot
 from virtualstack.vstack.write.edit import ArrayEdit, Edit, rows_since
 
-__all__ = ["check_together", "describe_changes", "rebased"]
-
 
 def rebased(edit: Edit, base: Snapshot, head: Snapshot, archive: Archive, /) -> Edit:
     """Return the edit of a newer snapshot that has the effect of an edit of an older one.

@@ -19,8 +19,6 @@ from virtualstack.vstack.format.snapshot import ArrayNode, Snapshot
 from virtualstack.vstack.format.sources import Prefixes
 from virtualstack.vstack.write.placing import OWN, PlacedPart
 
-__all__ = ["ArrayEdit", "Edit", "applied", "rows_from", "rows_since"]
-
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ArrayEdit:

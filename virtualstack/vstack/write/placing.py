@@ -31,8 +31,6 @@ from virtualstack.vstack.format.snapshot import Snapshot
 from virtualstack.vstack.format.sources import Prefixes
 from virtualstack.vstack.write.segment import SegmentWriter
 
-__all__ = ["OWN", "Piece", "PlacedPart", "count_columns", "place", "split_into_pieces", "stored_in"]
-
 OWN = -1
 """Number of the segment that is written now; its commit assigns the real number."""
 

@@ -28,8 +28,6 @@ from virtualstack.vstack.format.rows import (
 )
 from virtualstack.vstack.format.sources import MAX_LISTED_SOURCES, PAGE_SOURCES, Prefixes, SourcePage, SourceRow
 
-__all__ = ["SegmentWriter"]
-
 _HEAP_PART_BYTES = 64 << 20
 _MAX_SAMPLES = 1 << 18  # rows that are kept in memory to choose chunks for fingerprints
 

@@ -28,8 +28,6 @@ from virtualstack.vstack.format.snapshot import ArrayNode, Snapshot
 from virtualstack.warning import warn
 from virtualstack.zarr.view import find_folders, is_inline, make_view
 
-__all__ = ["follow", "write_view"]
-
 
 def write_view(
     store: OpenStore,

@@ -26,8 +26,6 @@ from virtualstack.vstack.write.edit import ArrayEdit, Edit
 from virtualstack.vstack.write.placing import Piece, count_columns, place, split_into_pieces
 from virtualstack.vstack.write.segment import SegmentWriter
 
-__all__ = ["is_bundled", "make_edit", "write_group"]
-
 _MAX_BUNDLED_BYTES = 1 << 16
 """Maximum bytes of a bundled variable that is not a dimension coordinate."""
 

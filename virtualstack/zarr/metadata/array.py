@@ -30,18 +30,6 @@ from virtualstack.manifests.paged import PageSource
 from virtualstack.printable import counted
 from virtualstack.zarr.metadata.shards import Shards
 
-__all__ = [
-    "ArrayMetadata",
-    "check_itemsize",
-    "check_name",
-    "malformed",
-    "ordered_encoding",
-    "paged_manifest",
-    "read_counts",
-    "read_names",
-    "read_object",
-]
-
 _RESERVED = {2: (".z",), 3: ("__", "zarr.json")}
 """Beginnings of the names that each version of zarr keeps for itself."""
 

@@ -13,17 +13,6 @@ import numpy as np
 from virtualstack.errors import MalformedFileError, WriterError
 from virtualstack.manifests import ManifestGroup, unnamed_coordinates
 
-__all__ = [
-    "attribute_dtypes",
-    "json_attributes",
-    "keep_unwritable_attributes",
-    "parse_json",
-    "restore_cf",
-    "restore_dtypes",
-    "with_coordinates",
-    "with_dtypes",
-]
-
 _EXTRA, _ATTRIBUTE_DTYPES = "virtualstack", "attribute_dtypes"
 """Keys in the metadata of an array, and inside its member; readers of zarr do not know and ignore both."""
 

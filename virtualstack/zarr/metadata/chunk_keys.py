@@ -10,8 +10,6 @@ from numpy.typing import NDArray
 from virtualstack.errors import MalformedFileError
 from virtualstack.zarr.metadata.array import ArrayMetadata
 
-__all__ = ["cells_of_keys", "whole_numbers"]
-
 
 def whole_numbers(
     texts: pa.Array, n_columns: int, /, *, delimiter: str, blanks: bool = False

@@ -17,8 +17,6 @@ from virtualstack.manifests import ChunkEncoding, Fill
 from virtualstack.manifests.encoding import native
 from virtualstack.zarr.metadata.version2_codecs import ENCODE_ERRORS, codecs_to_zarr2, encode_zarr2
 
-__all__ = ["MAX_FILL_BYTES", "can_encode", "can_hold", "encode_cell", "encode_chunk", "encode_fill", "filled_up"]
-
 MAX_FILL_BYTES = 1 << 28
 
 _NANOSECONDS = {

@@ -14,8 +14,6 @@ from virtualstack.zarr.metadata.attributes import with_dtypes
 from virtualstack.zarr.metadata.version2 import is_nczarr, parse_zarr2
 from virtualstack.zarr.metadata.version3 import check_group, parse_zarr3
 
-__all__ = ["MAX_GROUP_DEPTH", "ReadChunks", "array_paths", "build_group"]
-
 type ReadChunks = Callable[[str, ArrayMetadata], tuple[Manifest, int]]
 """Function that returns the chunks of the array at a path, and the number of references outside its grid."""
 

@@ -14,8 +14,6 @@ from virtualstack.errors import IN_ANOTHER_WAY, ManifestError, Remedy, WriterErr
 from virtualstack.manifests import INLINE, ChunkEncoding, ChunkManifest, Fill
 from virtualstack.zarr.metadata.encode import MAX_FILL_BYTES, can_hold, encode_fill
 
-__all__ = ["FillBudget", "can_hold_fill", "check_budget", "choose_fill", "encode_fill_chunk", "inline_holes"]
-
 type FillBudget = int
 """Largest size in bytes of the fill chunks of one variable in the references."""
 

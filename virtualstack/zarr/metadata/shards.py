@@ -14,8 +14,6 @@ from virtualstack.codecs.shards import INDEX_CHECKSUM_BYTES, INDEX_ENTRY_BYTES, 
 from virtualstack.errors import MalformedFileError
 from virtualstack.manifests.cells import distinct_rows
 
-__all__ = ["Shards"]
-
 _BLOCK_CHUNKS = 1 << 20  # chunks that are processed together
 
 

@@ -42,16 +42,6 @@ from virtualstack.zarr.metadata.version2_codecs import (
     fill_to_zarr2,
 )
 
-__all__ = [
-    "Zarr2Hierarchy",
-    "describe_array",
-    "group_attributes",
-    "is_nczarr",
-    "make_hierarchy",
-    "parse_zarr2",
-    "takes_holes",
-]
-
 _DIMENSIONS = "_ARRAY_DIMENSIONS"
 """Attribute with the names of dimensions, as xarray writes it to zarr v2."""
 

@@ -25,17 +25,6 @@ from virtualstack.errors import (
 from virtualstack.manifests import Fill
 from virtualstack.zarr.metadata.array import check_itemsize, malformed
 
-__all__ = [
-    "ENCODE_ERRORS",
-    "codecs_from_zarr2",
-    "codecs_to_zarr2",
-    "dtype_from_zarr2",
-    "dtype_to_zarr2",
-    "encode_zarr2",
-    "fill_from_zarr2",
-    "fill_to_zarr2",
-]
-
 ENCODE_ERRORS = ValueError, TypeError, NotImplementedError, RuntimeError, ImportError
 """Errors of numcodecs' codecs for values that they cannot encode, or if a package that they import is missing."""
 

@@ -31,9 +31,6 @@ from virtualstack.zarr.metadata.array import (
 from virtualstack.zarr.metadata.attributes import with_dtypes
 from virtualstack.zarr.metadata.shards import Shards
 
-__all__ = ["check_group", "parse_zarr3"]
-
-
 _MAX_AXIS_CHUNKS = 1 << 26
 """Largest number of chunks along one axis of a rectilinear grid: a few bytes can declare any number."""
 

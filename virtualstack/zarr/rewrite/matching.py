@@ -13,8 +13,6 @@ from virtualstack.manifests import ABSENT, ENTRY, INLINE, ChunkAxis, ChunkEncodi
 from virtualstack.manifests.cells import along
 from virtualstack.zarr.uniform import count_overlaps
 
-__all__ = ["match_chunks"]
-
 
 @dataclass(frozen=True, slots=True, eq=False)
 class _AxisMatch:

@@ -29,8 +29,6 @@ from virtualstack.zarr.rewrite.matching import match_chunks
 from virtualstack.zarr.rewrite.split import split_uncompressed
 from virtualstack.zarr.uniform import MAX_CHUNK_BYTES, count_overlaps, split_chunks
 
-__all__ = ["Abilities", "RewritePlan", "plan_anew", "plan_rewrite"]
-
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Abilities:

@@ -19,8 +19,6 @@ from virtualstack.system import Threads
 from virtualstack.zarr.metadata.encode import encode_cell
 from virtualstack.zarr.rewrite.plan import Abilities, RewritePlan, plan_anew, plan_rewrite
 
-__all__ = ["Budget", "fitting", "is_inlined", "rewrite"]
-
 _MAX_THREADS = 8
 _MAX_DECODED_BYTES = 1 << 30
 """Bytes of decoded chunks that are encoded at a time; a larger chunk is encoded alone."""

@@ -13,8 +13,6 @@ from virtualstack.manifests import INLINE, ChunkEncoding, ChunkManifest, Manifes
 from virtualstack.manifests.indexing import refine
 from virtualstack.manifests.plain import longest_cells, match_axes
 
-__all__ = ["split_uncompressed"]
-
 _MAX_CELL_GROWTH = 1024
 """Largest number of cells after splitting, as a multiple of the number before."""
 _MIN_PART_BYTES = 1 << 14

@@ -14,8 +14,6 @@ from numpy.typing import NDArray
 from virtualstack.child.errors import LibraryError, library_errors
 from virtualstack.formats.hdf5.child.records import FoundAttribute
 
-__all__ = ["identity", "plain", "read_attribute", "read_attributes", "read_numbers"]
-
 
 def identity(oid: Any, /) -> tuple[tuple[int, ...], int]:
     """Return the numbers of file and object header. Unlike `h5o.get_info`, this does not read a chunk index."""

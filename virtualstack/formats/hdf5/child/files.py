@@ -21,8 +21,6 @@ from virtualstack.formats.hdf5.child.records import (
     FoundLink,
 )
 
-__all__ = ["OpenFile", "has_filter", "names_elsewhere"]
-
 _MAX_SOFT_LINKS = 16  # H5L_NUM_LINKS
 
 

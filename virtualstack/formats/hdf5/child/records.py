@@ -4,8 +4,6 @@ from __future__ import annotations
 
 from typing import Literal, NamedTuple
 
-__all__ = ["FoundAttribute", "FoundDataset", "FoundLink"]
-
 
 class FoundAttribute(NamedTuple):
     """An attribute as stored.

@@ -24,8 +24,6 @@ from virtualstack.formats.hdf5.structures.requests import (
 )
 from virtualstack.formats.hdf5.structures.superblock import Superblock
 
-__all__ = ["AttributeMessage", "Heaps", "elements", "pointers", "read_attributes", "read_datatype"]
-
 _DATATYPE, _ATTRIBUTE, _ATTRIBUTE_INFO = 0x03, 0x0C, 0x15
 _MAX_CACHED_BYTES = 1024
 _BY_NAME = 8  # B-tree version 2, type of records: identifier in the heap, message flags, order of creation, hash

@@ -25,8 +25,6 @@ from virtualstack.formats.hdf5.structures.requests import (
 )
 from virtualstack.manifests.encoding import c_strides
 
-__all__ = ["read_btree1"]
-
 _CHUNKS = 1  # the type of a tree
 _LEVEL_AT, _COUNT_AT = 5, 6  # offsets in a node of its level and of its number of entries
 _FEW_NODES = 8  # up to this number of nodes, Python's numbers are faster than arrays

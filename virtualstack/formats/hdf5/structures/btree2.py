@@ -24,8 +24,6 @@ from virtualstack.formats.hdf5.structures.requests import (
 )
 from virtualstack.formats.hdf5.structures.tables import Table
 
-__all__ = ["BTree2", "read_btree2", "read_records", "scan_records"]
-
 _PREFIX_BYTES, _CHECKSUM_BYTES = (
     6,
     4,

@@ -12,8 +12,6 @@ from numpy.typing import NDArray
 from virtualstack.formats.hdf5.structures.layout_message import ChunkedLayout
 from virtualstack.formats.hdf5.structures.requests import OutsideError, StructureError, Widths
 
-__all__ = ["ChunkSpace", "ChunkTable", "TableBuilder", "chunk_space", "empty_table"]
-
 
 class ChunkTable(NamedTuple):
     """Allocated chunks of a dataset in any order, at most one for each cell; all arrays have the shape ``(n_chunks,)``.

@@ -16,8 +16,6 @@ from typing import Literal, NamedTuple
 
 from virtualstack.formats.hdf5.structures.requests import Fields, StructureError, decode_text
 
-__all__ = ["Datatype", "FloatLayout", "Member", "parse_datatype"]
-
 type Kind = Literal[
     "integer",
     "float",

@@ -24,8 +24,6 @@ from virtualstack.formats.hdf5.structures.requests import (
 )
 from virtualstack.formats.hdf5.structures.tables import Table
 
-__all__ = ["read_extensible_array"]
-
 _CHECKSUM_BYTES = 4
 _HEADER = Table(
     "has_filters B, entry_size B, n_bits B, n_index_block B, n_data_block B, n_pointers B, n_page_bits B,"

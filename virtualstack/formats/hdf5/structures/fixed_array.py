@@ -25,8 +25,6 @@ from virtualstack.formats.hdf5.structures.requests import (
 )
 from virtualstack.formats.hdf5.structures.tables import Table
 
-__all__ = ["ElementBlocks", "Elements", "check_head", "read_fixed_array"]
-
 
 def check_head(blocks: NDArray[np.uint8], signature: bytes, space: ChunkSpace, array: int) -> None:
     """Check the heads of some blocks."""

@@ -29,8 +29,6 @@ from virtualstack.formats.hdf5.structures.requests import (
 from virtualstack.formats.hdf5.structures.superblock import Superblock
 from virtualstack.formats.hdf5.structures.tables import Table
 
-__all__ = ["name_in_heap", "read_dense", "read_global_heap", "read_local_heap"]
-
 _MAX_HEAP_BYTES = 1 << 28
 _NO_FREE_BLOCK = 1  # H5HL_FREE_NULL
 _MIN_COLLECTION_BYTES = 4096

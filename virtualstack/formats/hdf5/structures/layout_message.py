@@ -8,15 +8,6 @@ from typing import Literal, NamedTuple
 
 from virtualstack.formats.hdf5.structures.requests import Fields, StructureError, Widths
 
-__all__ = [
-    "ChunkedLayout",
-    "CompactLayout",
-    "ContiguousLayout",
-    "ExtensibleArrayParameters",
-    "VirtualLayout",
-    "parse_layout",
-]
-
 _COMPACT, _CONTIGUOUS, _CHUNKED, _VIRTUAL = range(4)
 _MAX_DIMENSIONS = 33  # including a dimension for the bytes of an element
 _LEAVES_EDGES_UNFILTERED, _SINGLE_WITH_FILTER = 0x01, 0x02

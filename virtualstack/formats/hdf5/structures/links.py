@@ -24,8 +24,6 @@ from virtualstack.formats.hdf5.structures.requests import (
 from virtualstack.formats.hdf5.structures.superblock import Superblock
 from virtualstack.formats.hdf5.structures.tables import Table
 
-__all__ = ["LINK_INFO", "SYMBOL_TABLE", "Link", "read_links"]
-
 LINK_INFO, _LINK, SYMBOL_TABLE = 0x02, 0x06, 0x11
 _GROUP_INFO = 0x0A
 _LINKS_BY_NAME = 5  # B-tree version 2, type of records: hash of the name, identifier in the heap

@@ -8,19 +8,6 @@ from typing import NamedTuple
 from virtualstack.formats.hdf5.structures.requests import Fields, Widths, check
 from virtualstack.formats.hdf5.structures.superblock import Superblock
 
-__all__ = [
-    "Dataspace",
-    "ExternalFiles",
-    "FillMessage",
-    "FilterMessage",
-    "parse_dataspace",
-    "parse_external_files",
-    "parse_fill",
-    "parse_filters",
-    "parse_old_fill",
-    "parse_shared",
-]
-
 _MAX_RANK = 32  # H5S_MAX_RANK
 _NULL = 2  # the type of a dataspace without a value
 _NEVER = 1  # the time at which a fill value is written

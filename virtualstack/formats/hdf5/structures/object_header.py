@@ -16,8 +16,6 @@ from virtualstack.formats.hdf5.structures.requests import (
     verified,
 )
 
-__all__ = ["Message", "read_object_header"]
-
 _FIRST_READ_BYTES = 512
 """Size of the first read in bytes: the headers of most datasets are shorter."""
 _CONTINUATION = 0x10

@@ -17,33 +17,6 @@ import numpy as np
 from numcodecs.jenkins import jenkins_lookup3
 from numpy.typing import NDArray
 
-__all__ = [
-    "ROUND_BYTES",
-    "SLICE_BYTES",
-    "Blocks",
-    "Fields",
-    "LostValuesError",
-    "NoReferencesError",
-    "OutsideError",
-    "Parse",
-    "Span",
-    "StructureError",
-    "Widths",
-    "check",
-    "check_places",
-    "check_signature",
-    "compiled",
-    "decode_text",
-    "read_blocks",
-    "read_both",
-    "read_column",
-    "read_in_rounds",
-    "read_span",
-    "unsigned",
-    "verified",
-    "verify_blocks",
-]
-
 
 class StructureError(Exception):
     """The bytes contradict the file format, or have an unknown form; the message is half a sentence."""

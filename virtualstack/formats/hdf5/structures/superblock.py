@@ -17,8 +17,6 @@ from virtualstack.formats.hdf5.structures.requests import (
 )
 from virtualstack.formats.hdf5.structures.tables import Table
 
-__all__ = ["Superblock", "find_superblock", "read_superblock"]
-
 _SIGNATURE = b"\x89HDF\r\n\x1a\n"
 _FIRST_USER_BLOCK_BYTES = 512
 _BTREE_K = 32  # HDF5 spec III.A.1 and H5Bprivate.h: default of the "indexed storage internal node K"

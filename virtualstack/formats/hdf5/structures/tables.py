@@ -16,8 +16,6 @@ from virtualstack.formats.hdf5.structures.requests import (
     verified,
 )
 
-__all__ = ["Table"]
-
 _CHECKSUM_BYTES = 4
 
 

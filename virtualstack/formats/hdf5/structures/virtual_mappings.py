@@ -16,17 +16,6 @@ from virtualstack.formats.hdf5.structures.requests import Fields, NoReferencesEr
 from virtualstack.manifests import Runs
 from virtualstack.manifests.cells import distinct_rows
 
-__all__ = [
-    "BoxSelection",
-    "Hyperslab",
-    "HyperslabAxis",
-    "MappedSelection",
-    "SelectionError",
-    "VirtualMapping",
-    "parse_mappings",
-    "selection_axes",
-]
-
 _MAX_RUNS = 1 << 24  # runs along an axis: 256 MB
 
 
