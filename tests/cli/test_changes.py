@@ -193,7 +193,9 @@ def test_a_gap_of_an_appended_file_is_refused_or_missing(name, join, tmp_path, m
     if name == "a.icechunk":
         capsys.readouterr()
         assert main(words) == 1
-        assert "has 1 ABSENT chunk, which Icechunk cannot distinguish" in (said := capsys.readouterr().err)
+        assert "has 1 ABSENT chunk, which references of Icechunk cannot distinguish" in (
+            said := capsys.readouterr().err
+        )
         assert "--absent fill" in said
         assert values(name).sizes["time"] == 1
         words += ["--absent", "fill"]

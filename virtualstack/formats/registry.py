@@ -9,7 +9,7 @@ import importlib.metadata
 import importlib.util
 import os
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from pathlib import PurePosixPath
 from typing import cast
 
@@ -177,7 +177,6 @@ BUILT_IN = (
 )
 
 _ANY_ZARR = ".zarr"
-_COMMON_MARKS = ".zmetadata", "zarr.json", "repo", "refs/branch.main/ref.json"
 
 _HEAD_BYTES = 4096
 _ZSTD, _GZIP, _BZIP2 = b"\x28\xb5\x2f\xfd", b"\x1f\x8b", b"BZh"
@@ -386,15 +385,10 @@ def _by_suffix_of_folder(url: str) -> Format | None:
 
 
 def _possible_stores(url: str) -> Sequence[Format]:
-    """Return the formats of stores that a URL without a file may have.
-
-    On a web server these are those with its suffix, or if it has none, those that requests for four names find.
-    """
+    """Return the formats of stores that a URL without a file may have: on a web server, those with its suffix."""
     rows, name = list_readers(), url.partition("?")[0].lower()
-    if not is_http(url):
-        return rows
-    common = (replace(row, children=tuple(x for x in row.children if x[0] in _COMMON_MARKS)) for row in rows)
-    return [row for row in rows if name.endswith(row.suffixes)] or list(common)
+    named = [row for row in rows if name.endswith(row.suffixes)] if is_http(url) else []
+    return named or rows
 
 
 def _by_children(url: str, storage: Storage, rows: Sequence[Format]) -> Format | None:
