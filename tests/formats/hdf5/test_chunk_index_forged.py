@@ -81,6 +81,7 @@ REFUSED = [
     ("fixed", 0, 7, b"\x09", "n_page_bits 9, where it should be 10"),
     ("fixed", 0, 8, Q(41), "n_elements 41, where it should be 40"),
     ("fixed", 0, 16, Q(1 << 40), "past the end"),
+    ("fixed", 0, 16, Q((1 << 64) - 2), "a fixed array lies past the end"),
     ("fixed", 1, 0, b"FAHD", "'FADB'"),
     ("fixed", 1, 6, Q(0), "'FADB'"),
     ("fixed", 1, 14, Q(1 << 40), "chunk past the end of the file"),

@@ -15,6 +15,7 @@ from numpy.typing import NDArray
 from virtualstack.formats.hdf5.structures.chunk_table import ChunkSpace, ChunkTable, TableBuilder, empty_table
 from virtualstack.formats.hdf5.structures.requests import (
     Blocks,
+    OutsideError,
     Parse,
     check,
     read_column,
@@ -125,6 +126,8 @@ def read_fixed_array(space: ChunkSpace, address: int) -> Parse[ChunkTable]:
     if block == widths.undefined:
         return empty_table()
     check(n * space.entry_size <= space.end, f"a fixed array of {n} elements is longer than the file")
+    if block > space.end:
+        raise OutsideError("a fixed array lies past the end of the file")
 
     def check_block(blocks: NDArray[np.uint8], _first: NDArray[np.int64]) -> None:
         check_head(blocks, b"FADB", space, address)
