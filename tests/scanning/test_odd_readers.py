@@ -1,11 +1,13 @@
 """Readers of others that do not do as they should: their files are named, and nothing old is taken for new."""
 
 from dataclasses import dataclass, field
+from functools import partial
 from pathlib import Path
 from typing import ClassVar
 
 import numpy as np
 import pytest
+import xarray as xr
 
 import virtualstack as vs
 from virtualstack.errors import ReaderError
@@ -18,6 +20,14 @@ class Nothing:
 
     def read(self, url, storage, options):
         return None
+
+
+@dataclass(frozen=True)
+class Broken:
+    name: ClassVar[str] = "broken"
+
+    def read(self, url, storage, options):
+        return url.attributes
 
 
 @dataclass(frozen=True)
@@ -60,6 +70,14 @@ def test_a_reader_that_gives_nothing_is_an_error(path):
     with pytest.raises(ReaderError, match="its reader returned a NoneType, not a ManifestGroup"):
         vs.scan([path], reader=Nothing())
     assert vs.scan([path], reader=Nothing(), on_error="skip").failures.error.tolist() == ["ReaderError"]
+
+
+@pytest.mark.parametrize("way", [vs.open_virtual_dataset, partial(xr.open_dataset, engine="virtualstack")])
+def test_an_error_of_a_reader_names_the_file_that_it_read(way, path):
+    """One that is a bug does not name it by itself."""
+    with pytest.raises(AttributeError) as caught:
+        way(path, reader=Broken())
+    assert caught.value.__notes__ == [f"while '{path.as_uri()}' was scanned"]
 
 
 def test_options_that_do_not_show_count_for_the_cache(path, tmp_path):

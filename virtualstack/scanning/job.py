@@ -17,12 +17,12 @@ from typing import Any
 
 from numcodecs import zstd
 
-from virtualstack.errors import ReaderError, Remedy, VirtualStackError
+from virtualstack.errors import ReaderError, Remedy
 from virtualstack.formats.base import Reader, ReadOptions, check_references, permitted
 from virtualstack.location import is_remote, outermost, split_url
 from virtualstack.manifests import ManifestGroup
 from virtualstack.scanning.cache import ScanCache
-from virtualstack.scanning.one import describe, retry
+from virtualstack.scanning.one import describe, naming_source, retry
 from virtualstack.storage import Storage
 from virtualstack.system import Threads, hold_interrupts
 
@@ -183,10 +183,9 @@ class Job:
 
     def _try(self, url: str) -> Outcome:
         try:
-            return self.read(url)
+            with naming_source(url):
+                return self.read(url)
         except BaseException as error:  # noqa: BLE001 - a bug in a reader; it is raised, or listed under its file
-            if isinstance(error, Exception) and not isinstance(error, VirtualStackError):
-                error.add_note(f"while '{url}' was scanned")
             return error
 
     def read_all(self, urls: Sequence[str], /) -> list[Outcome]:

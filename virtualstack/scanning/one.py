@@ -7,6 +7,7 @@ import os
 import random
 import time
 from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from dataclasses import replace
 from typing import Any
 
@@ -37,7 +38,8 @@ def read_one(
     handle = Handle(find_url(source, storage=given)) if is_url else find_handle(source)
     (url,), reached = reach_all([handle], given)
     chosen = None if reader is None else find_reader(url, reached, reader)
-    group = retry(lambda: describe(url, reached.once(url), chosen, options), DEFAULT_RETRIES)
+    with naming_source(url):
+        group = retry(lambda: describe(url, reached.once(url), chosen, options), DEFAULT_RETRIES)
     is_own = is_alone(group, url)
     access = reached.access(url) if is_own else access_of_source(chosen, url, reached, options)
     return group.with_access(access), reached
@@ -49,6 +51,17 @@ def reach_all(handles: list[Handle], storage: Storage, /) -> tuple[list[str], St
     if n_signed := sum(bool(split_signature(outermost(handle.url))[1]) for handle in handles):
         warn_unsigned(f"the signatures of {counted(n_signed, 'URL')}", split_url(outermost(urls[0]))[0])
     return urls, reached
+
+
+@contextmanager
+def naming_source(url: str, /) -> Iterator[None]:
+    """Add a note with the URL of a source to errors that are bugs of its reader, which need not name it."""
+    try:
+        yield
+    except Exception as error:
+        if not isinstance(error, VirtualStackError):
+            error.add_note(f"while '{url}' was scanned")
+        raise
 
 
 def describe(url: str, storage: Storage, reader: Reader | None, options: ReadOptions, /) -> ManifestGroup:
