@@ -362,6 +362,16 @@ def test_what_does_not_open_gives_one_error_that_lists_the_forms(held, what):
         assert "number 0" not in str(caught.value)  # one object has no number
 
 
+def test_an_empty_text_is_not_the_working_directory(tmp_path, monkeypatch):
+    """A store would be opened where a variable of a program was not set."""
+    xr.Dataset({"a": ("x", [1.0])}).to_zarr(tmp_path, zarr_format=3, consolidated=False)
+    monkeypatch.chdir(tmp_path)
+    for way in (vs.open_virtual_dataset, lambda x: xr.open_dataset(x, engine="virtualstack")):
+        with pytest.raises(StorageError, match="'' is no URL or path"):
+            way("")
+        assert list(way(".").data_vars) == ["a"]
+
+
 @pytest.mark.parametrize("is_open", [True, False])
 def test_a_file_that_is_not_compressed_as_it_says(place, is_open):
     """The error names it."""

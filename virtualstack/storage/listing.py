@@ -156,6 +156,8 @@ def natural_key(text: str, /) -> list[tuple[int, int, str]]:
 def found_url(path: str | os.PathLike[str], /) -> str:
     """Return the absolute URL of a path or URL; a local URL may be percent-encoded as :meth:`Path.as_uri` writes it."""
     text = os.fspath(path)
+    if not text:
+        raise StorageError("'' is no URL or path; the working directory is '.'")
     if isinstance(text, str) and "::" in text and not os.path.exists(text):
         outer, _, inner = text.partition("::")
         scheme = outer.partition("://")[0]
