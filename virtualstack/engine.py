@@ -25,10 +25,10 @@ from virtualstack.options import OPENING, VALUES, with_options
 from virtualstack.rasters import raster_variable
 from virtualstack.scanning.one import read_one
 from virtualstack.storage import Allow, Stale, Storage, StorageLike
+from virtualstack.zarr.metadata.attributes import with_coordinates
 
 if TYPE_CHECKING:
     from virtualstack.vstack.reader import At
-from virtualstack.zarr.metadata.attributes import with_coordinates
 
 _NO_NAME = "__values__"
 """Name in a file of the variable that xarray shows without a name, under the key ``None``."""
