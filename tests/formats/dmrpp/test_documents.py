@@ -2,6 +2,7 @@
 
 import base64
 import re
+import tracemalloc
 import zlib
 
 import numpy as np
@@ -275,6 +276,19 @@ def test_blocks_one_after_the_other(read):
     assert reasons(packed) == {"/v": "linked blocks that were compressed as a whole"}
     with pytest.raises(MalformedFileError, match="'/v': its blocks have 23 bytes, its values 24"):
         read(body.replace('"16"', '"15"'), data)
+
+
+def test_many_blocks_take_little_memory(read):
+    """A block is an entry of the manifest, and no object: a document of 1 GiB lists 10^7 of them."""
+    n = 20_000
+    blocks = "".join(f'<dmrpp:block offset="{4 * i}" nBytes="4"/>' for i in range(n))
+    read(variable(blocks, dims=f'<Dim size="{n}"/>'), np.arange(n, dtype="<i4").tobytes())  # imports
+    tracemalloc.start()
+    group = read(variable(blocks, dims=f'<Dim size="{n}"/>'), np.arange(n, dtype="<i4").tobytes())
+    peak = tracemalloc.get_traced_memory()[1]
+    tracemalloc.stop()
+    assert group["v"].grid.shape == (n,)
+    assert peak < 500 * n
 
 
 @pytest.mark.parametrize(

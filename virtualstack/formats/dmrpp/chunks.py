@@ -5,7 +5,7 @@ from __future__ import annotations
 import functools
 import math
 from collections.abc import Callable
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
@@ -14,9 +14,8 @@ from numpy.typing import NDArray
 from virtualstack.codecs.codec import Codec
 from virtualstack.formats.dmrpp.document import BadValueError, Columns, RefusedError, Rows, read_number
 from virtualstack.formats.hdf5.filters import Filter, filter_codecs, obstacle, passed
-from virtualstack.formats.rows import Segment, place_segments
 from virtualstack.location import Location
-from virtualstack.manifests import ENTRY, FIRST, ChunkEncoding, ChunkGrid, ChunkManifest, Fill
+from virtualstack.manifests import ENTRY, FIRST, ChunkAxis, ChunkEncoding, ChunkGrid, ChunkManifest, Fill
 from virtualstack.manifests.cells import MAX_READ_CELLS
 
 # HDF5's numbers of the filters that DMR++ knows; it has no others
@@ -107,12 +106,17 @@ def place_blocks(rows: Rows, layout: DmrppChunkedLayout, locate: Locate, /) -> t
     row_length = math.prod(shape[1:]) * itemsize
     if not shape or (columns.length % row_length).any():
         raise RefusedError(f"linked blocks that do not end where its rows of {row_length} bytes do")
-    codes, locations = _locations(columns, locate)
-    places = np.broadcast_to(codes - FIRST, columns.offset.shape).tolist()
-    segments = map(Segment, (locations[i] for i in places), columns.offset.tolist(), columns.length.tolist())
-    manifest, grid = place_segments(segments, shape, layout.dtype, layout.fill)
-    encodings = tuple(replace(encoding, codecs=layout.codecs) for encoding in manifest.encodings)
-    return replace(manifest, encodings=encodings), grid
+    n_rows = columns.length // row_length
+    grid = ChunkGrid((ChunkAxis.from_lengths(n_rows), *(ChunkAxis.regular(n, n) for n in shape[1:])))
+    distinct, encoding_rows = np.unique(n_rows, return_inverse=True)
+    entries = np.empty(len(n_rows), ENTRY)  # at once: a document may list 10^6 blocks
+    entries["location"], locations = _locations(columns, locate)
+    entries["encoding"], entries["offset"], entries["length"] = encoding_rows, columns.offset, columns.length
+    encodings = tuple(ChunkEncoding.c_order(layout.dtype, (n, *shape[1:]), layout.codecs) for n in distinct.tolist())
+    manifest = ChunkManifest(
+        entries=entries.reshape(grid.shape), fills=(layout.fill,), encodings=encodings, locations=locations
+    )
+    return manifest, grid
 
 
 def _known_columns(rows: Rows | None) -> Columns:
