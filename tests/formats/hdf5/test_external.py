@@ -13,6 +13,7 @@ import virtualstack as vs
 from tests.data.make_hdf5 import A
 from tests.formats.groups import STORAGE, group_of, refusals, values_of
 from tests.formats.hdf5.new_library import read_by_new_library
+from virtualstack.formats.hdf5 import references
 from virtualstack.formats.hdf5.external_files import UNLIMITED, external_segments
 from virtualstack.formats.hdf5.structures.requests import LostValuesError
 from virtualstack.location import Location, absolute_url
@@ -70,6 +71,14 @@ def test_values_are_cut_on_request(tmp_path):
     array = group_of(tmp_path / "x.h5", reader, inline_limit=0).arrays["x"]
     assert array.manifest.entries["length"].tolist() == [[24]] * 4
     np.testing.assert_array_equal(values_of(array), A)
+
+
+def test_chunks_on_request_are_counted_before_they_are_made(tmp_path, monkeypatch):
+    """An option is no reason to fill the memory with entries."""
+    make(tmp_path / "x.h5", A, [(str(tmp_path / "0"), 0, UNLIMITED)])
+    monkeypatch.setattr(references, "MAX_READ_CELLS", 10)
+    group = group_of(tmp_path / "x.h5", HDF5(contiguous_chunk_size=4))
+    assert refusals(group)["/x"] == ("inlined", "a chunk grid of 24 cells; a manifest has at most 10")
 
 
 def test_a_file_that_is_not_there_is_refused_by_name(tmp_path):

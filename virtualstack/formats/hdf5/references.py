@@ -73,15 +73,15 @@ def references(variable: HDF5Variable, shape: tuple[int, ...], fill: Fill, conte
             raise damaged(context.location.url, what, offset=0)
         values = decode(layout.data[:length], variable.element.codecs, stored, shape).astype(packed(stored))
         return Chunks(inline_chunk(values, fill), one_cell(shape))
+    chunks = row_chunks(shape, stored.itemsize, context.contiguous_chunk_size)
+    if chunks != shape:
+        _check_cells(math.prod(-(-n // c) for n, c in zip(shape, chunks, strict=True)))
     if variable.external or layout.address is None:
         return _external(variable, length, stored, shape, fill, context)
     offset, size = layout.address + context.base, context.location.size
     if size is not None and offset > size - length:
         what = f"'{variable.path}' has {length} bytes at offset {offset}, but the file ends at {size}"
         raise damaged(context.location.url, what, offset=offset)
-    chunks = row_chunks(shape, stored.itemsize, context.contiguous_chunk_size)
-    if chunks != shape:
-        _check_cells(math.prod(-(-n // c) for n, c in zip(shape, chunks, strict=True)))
     return place_rows(context.location, offset, stored, shape, chunks, fill)
 
 
