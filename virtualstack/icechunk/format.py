@@ -310,7 +310,8 @@ def place_batches(
         virtual, native = np.flatnonzero(kinds == _KIND_VIRTUAL), np.flatnonzero(kinds == _KIND_NATIVE)
         names = np.array(paths, object)
         if virtual.size:
-            by_cell, table = known = known or _by_cell(checksums(), grid, where)
+            known = known or _by_cell(checksums(), grid, where)
+            by_cell, table = known
             found["location"][virtual] = _codes(names[virtual], by_cell[rows[virtual]], table, _locate, locations)
         if native.size:
             none = np.zeros(native.size, np.int64)

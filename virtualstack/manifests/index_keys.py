@@ -113,8 +113,10 @@ def index_view(manifest: Manifest, grid: ChunkGrid, key: object, /) -> tuple[Man
 
     If the key has arrays, the cells that they meet are read, and the rest of the key applies to these cells.
     """
-    view, rest = ManifestView.from_manifest(manifest, grid), list[Item]()
-    axis, empty = 0, list[int]()
+    view = ManifestView.from_manifest(manifest, grid)
+    rest: list[Item] = []
+    empty: list[int] = []
+    axis = 0
     for item in expand(key, grid.array_shape):
         if item is None:
             rest.append(None)
@@ -155,17 +157,15 @@ def _span(item: int | slice | NDArray[np.int64], length: int) -> tuple[range, It
 def _read_met(view: ManifestView, items: list[Item]) -> tuple[ChunkManifest, ChunkGrid, Any]:
     """Read only the cells that a key meets; return them with their grid and the key on that grid."""
     rest, axes = list(items), list(view.grid.axes)
-    cells: list[NDArray[np.int64]] = []
+    some: dict[int, NDArray[np.int64]] = {}
     for axis, place in enumerate(i for i, item in enumerate(items) if item is not None):
         index, own = items[place], axes[axis]
-        met = np.arange(0)
         if isinstance(index, np.ndarray):
-            met, which = np.unique(own.find(index), return_inverse=True)
-            axes[axis] = ChunkAxis.from_lengths(own.lengths(met))
-            rest[place] = index + (axes[axis].lines()[:-1] - own.starts(met))[which].reshape(index.shape)
-        cells.append(met)
+            some[axis], which = np.unique(own.find(index), return_inverse=True)
+            axes[axis] = ChunkAxis.from_lengths(own.lengths(some[axis]))
+            rest[place] = index + (axes[axis].lines()[:-1] - own.starts(some[axis]))[which].reshape(index.shape)
     check_count(math.prod(axis.n_cells for axis in axes), view.url)
-    cells = [met if met.size else np.arange(axis.n_cells) for met, axis in zip(cells, axes, strict=True)]
+    cells = (some.get(i, np.arange(axis.n_cells)) for i, axis in enumerate(axes))
     return view.simplified().pick(np.ix_(*cells)), ChunkGrid(tuple(axes)), tuple(rest)
 
 

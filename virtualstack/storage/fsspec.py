@@ -48,7 +48,7 @@ class FsspecSource(ManyRangesSource):
         return self._filled(ranges, self._fetch)
 
     def _fetch(self, starts: list[int], lengths: list[int]) -> list[bytes]:
-        url, bounds = self.location.url, (starts, list(map(sum, zip(starts, lengths, strict=True))))
+        url, bounds = self.location.url, (starts, [x + n for x, n in zip(starts, lengths, strict=True)])
         filesystem = _of_this_process(self.filesystem, url)
         with _storage_errors(url):
             if not _takes_ranges(filesystem):

@@ -125,8 +125,10 @@ def is_option_error(error: Exception, /) -> bool:
 def _translate(error: Exception, url: str) -> NoReturn:
     text, exceptions = str(error), obstore.exceptions
     answer = what_was_answered(text)
-    is_missing = isinstance(error, FileNotFoundError | exceptions.NotFoundError)  # not if a bucket is missing
-    if missing := missing_at(url, 404 if is_missing else 416 if "status: 416" in text else None, answer):
+    status = HTTPStatus.REQUESTED_RANGE_NOT_SATISFIABLE if "status: 416" in text else None
+    if isinstance(error, FileNotFoundError | exceptions.NotFoundError):  # not if a bucket is missing
+        status = HTTPStatus.NOT_FOUND
+    if missing := missing_at(url, status, answer):
         raise missing from error
     refusals = exceptions.PermissionDeniedError, exceptions.UnauthenticatedError, PermissionError
     is_refused = re.search(r"status code: 40[13] ", text.partition("\n\nDebug source")[0])  # refusals of listings

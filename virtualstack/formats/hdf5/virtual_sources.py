@@ -187,11 +187,7 @@ def _candidates(name: str, main: Path, prefix: str) -> Iterator[Path]:
     yield main.resolve().parent / name
 
 
-_MAX_OPEN_FILES = 64
-"""Largest number of files whose metadata are kept, usually at most 1 MiB each: all sources of a large dataset do not
-
-fit in memory.
-"""
+_MAX_OPEN_FILES = 64  # their metadata are kept, usually at most 1 MiB each; those of all sources may not fit in memory
 
 
 @dataclass(kw_only=True)

@@ -157,7 +157,7 @@ def read_counts(data: Mapping[str, Any], key: str, *, least: int, where: str, n:
     """Return a list of element counts from metadata, one for each of ``n`` axes."""
     value = data.get(key)
     if not isinstance(value, list) or not all(
-        isinstance(n, int) and not isinstance(n, bool) and least <= n < 1 << 63 for n in value
+        isinstance(x, int) and not isinstance(x, bool) and least <= x < 1 << 63 for x in value
     ):
         raise malformed(where, key, value, f"a list of whole numbers from {least} to 2^63")
     if len(value) > _MAX_AXES:
