@@ -50,6 +50,25 @@ def test_append_adds_files_after_the_last_label(name, files, capsys):
     assert values(name).sizes["time"] == 6
 
 
+@pytest.mark.parametrize("command", ["append", "update"])
+def test_images_of_a_date_are_added_to_a_cube_of_dates(command, tmp_path, monkeypatch, capsys):
+    """A new dimension of a build: files get their labels as they got them then, which the error names."""
+    tifffile = pytest.importorskip("tifffile")
+    monkeypatch.chdir(tmp_path)
+    days = ["20240101", "20240103", "20240102"] if command == "update" else ["20240101", "20240102", "20240103"]
+    for day in days:
+        tifffile.imwrite(f"ndvi_{day}.tif", np.full((64, 64), int(day[-2:]), "f4"), tile=(16, 16))
+    labels = ["--new-dim", r"time=ndvi_(\d{8}):%Y%m%d"]
+    assert main(["build", *(f"ndvi_{day}.tif" for day in days[:2]), "-o", "a.vstack", *labels]) == 0
+    words = [command, "a.vstack", f"ndvi_{days[2]}.tif"]
+    assert main(words) == 1
+    assert capsys.readouterr().err.strip().endswith("Add it with --new-dim")
+    assert main([*words, *labels]) == 0
+    cube = values("a.vstack")
+    assert [str(x)[:10] for x in cube["time"].values] == ["2024-01-01", "2024-01-02", "2024-01-03"]
+    assert cube["band_data"].mean(("band", "y", "x")).values.tolist() == [1, 2, 3]
+
+
 def test_checksums_are_recorded(files, capsys):
     """`--checksums` of build, append and update covers all bytes of their files; only a vstack keeps them."""
     for i, file in enumerate(files):

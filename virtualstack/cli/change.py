@@ -11,11 +11,13 @@ from virtualstack.cli import options
 from virtualstack.cli.build import FILES_HELP, reading_files
 from virtualstack.cli.commands import command, complete_files, option
 from virtualstack.cli.facts import maybe_dry
+from virtualstack.cli.joining import making_dimensions, sources_of_labels
 from virtualstack.cli.output import step, wants_progress
 from virtualstack.cli.store import open_store, report_snapshot
 
 if TYPE_CHECKING:
     import numpy as np
+    import xarray as xr
 
 
 @command(
@@ -41,6 +43,7 @@ if TYPE_CHECKING:
     help="What to do with labels along other dimensions that the store lacks: an error, leave out, add "
     "[default: exact, an error].",
 )
+@making_dimensions
 @options.relative
 @options.checksums
 @options.allow
@@ -53,6 +56,7 @@ def update(
     dim: str | None,
     prefer: Literal["first", "last", "newest"] | None,
     join: Literal["exact", "left", "outer"],
+    new_dim: tuple[tuple[str, str, str | None], ...],
     relative: bool,
     checksums: bool,
     message: str | None,
@@ -64,6 +68,7 @@ def update(
 
     Files may come late, come twice, or be processed again.
     """
+    from virtualstack.api.combine import combine_datasets
     from virtualstack.cli.files import Files, expand, open_scanned, open_trees, scan_files
     from virtualstack.errors import UnsupportedFeatureError
 
@@ -71,11 +76,19 @@ def update(
     repository = open_store(store, files.allow, files.storage)
     urls = expand(files.files, files.storage, is_dry=dry_run)
     is_tree = len(repository.snapshot.groups) > 1  # with the root
+    if is_tree and new_dim:
+        raise click.UsageError("--new-dim cannot be used with a store of several groups; its files need their labels")
     with step("scan the files"):
         scanned = scan_files(urls, files, is_tree=is_tree)
     if scanned.are_parts_of_one and len(scanned) > 1:
         raise UnsupportedFeatureError("GRIB files are one index; update the store with one at a time", url=urls[0])
-    datasets = open_trees(scanned, files) if is_tree else open_scanned(scanned, files)
+    labels = sources_of_labels(new_dim)
+    datasets: list[xr.Dataset] | list[xr.DataTree]
+    if is_tree:
+        datasets = open_trees(scanned, files)
+    else:
+        opened = open_scanned(scanned, files)
+        datasets = [combine_datasets([x], new_dim=labels) for x in opened] if labels else opened
     with maybe_dry(dry_run) as record, step(f"write '{store}'"):
         made = repository.update(
             datasets,

@@ -2,14 +2,30 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
-from typing import Any
+from collections.abc import Callable, Iterable, Mapping
+from typing import TYPE_CHECKING, Any
 
 import click
 
 from virtualstack.cli import options
 from virtualstack.cli.commands import option
 from virtualstack.cli.options import JOINING
+
+if TYPE_CHECKING:
+    from virtualstack.combine import FromAttribute, FromName
+
+making_dimensions: Callable[[Callable[..., Any]], Any] = option(
+    "--new-dim",
+    metavar="NAME=PATTERN",
+    type=options.NEW_DIM,
+    callback=options.refuse_repeated_names,
+    multiple=True,
+    section=JOINING,
+    help="Join along a new dimension. The label of a file is the text that a regular expression finds in its name, "
+    "such as 'member=_r(\\d+)', or an attribute: 'member=@variant_label'; dates have a format too: "
+    "'time=(\\d{8}):%Y%m%d'.",
+)
+"""The option of new dimensions, with labels from names or attributes of files."""
 
 _TO_STORE: dict[str, Callable[[Callable[..., Any]], Any]] = {
     "unpack": option(
@@ -43,19 +59,9 @@ _TO_STORE: dict[str, Callable[[Callable[..., Any]], Any]] = {
         section=JOINING,
         help="Variable whose values become the labels of a dimension that has none, such as Time=Times. Repeatable.",
     ),
+    "new_dim": making_dimensions,
 }
 _OPTIONS = _TO_STORE | {
-    "new_dim": option(
-        "--new-dim",
-        metavar="NAME=PATTERN",
-        type=options.NEW_DIM,
-        callback=options.refuse_repeated_names,
-        multiple=True,
-        section=JOINING,
-        help="Join along a new dimension. The label of a file is the text that a regular expression finds in its name, "
-        "such as 'member=_r(\\d+)', or an attribute: 'member=@variant_label'; dates have a format too: "
-        "'time=(\\d{8}):%Y%m%d'.",
-    ),
     "concat_dim": option(
         "--concat-dim",
         metavar="DIM",
@@ -85,22 +91,17 @@ def joining_to_store(function: Callable[..., Any]) -> Callable[..., Any]:
 
 def taken(given: Mapping[str, Any], /) -> dict[str, Any]:
     """Return the arguments of :func:`virtualstack.open_virtual_mfdataset` that options stand for."""
-    from virtualstack.combine import FromAttribute, FromName
-
     keep_first, keep_last, keep_all, in_order = (given[x] for x in ("keep_first", "keep_last", "keep_all", "in_order"))
     if keep_first + keep_last + keep_all > 1:
         raise click.UsageError("Give one of --keep-first, --keep-last and --keep-all")
     if keep_all != in_order and (keep_all or keep_first or keep_last):
         raise click.UsageError("--keep-all needs --in-order; --keep-first and --keep-last cannot be used with it")
-    if given.get("new_dim") and (given["concat_dim"] or in_order):
+    if given.get("new_dim") and (given.get("concat_dim") or in_order):
         raise click.UsageError("--new-dim cannot be used with --concat-dim or --in-order; leave one out")
     return {
         "combine": "nested" if in_order else "by_coords",
         "concat_dim": given.get("concat_dim"),
-        "new_dim": {
-            name: FromAttribute(text[1:], format=dates) if text.startswith("@") else FromName(text, format=dates)
-            for name, text, dates in given.get("new_dim", ())
-        },
+        "new_dim": sources_of_labels(given.get("new_dim", ())),
         "labels": dict(given["labels"]),
         "duplicates": "first"
         if keep_first
@@ -110,4 +111,14 @@ def taken(given: Mapping[str, Any], /) -> dict[str, Any]:
         if in_order and not keep_all
         else None,
         "unpack": {"all": True, "never": False}.get(given["unpack"] or "", "differing"),
+    }
+
+
+def sources_of_labels(given: Iterable[tuple[str, str, str | None]], /) -> dict[str, FromName | FromAttribute]:
+    """Return the argument ``new_dim`` that names, patterns and formats of dates stand for."""
+    from virtualstack.combine import FromAttribute, FromName
+
+    return {
+        name: FromAttribute(text[1:], format=dates) if text.startswith("@") else FromName(text, format=dates)
+        for name, text, dates in given
     }

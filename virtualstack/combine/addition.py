@@ -90,8 +90,8 @@ def _appended(
     new = planned(new, 0, make_plan([facts_of(new)], dims=old.sizes), fitting.rules, old.variables)
     if dim in old.sizes and dim not in new.sizes:
         raise CombineError(
-            f"{new.called} has no dimension '{dim}' to append along; it has {sorted(new.sizes)}. Add the "
-            f"dimension with expand_dims('{dim}')",
+            f"{new.called} has no dimension '{dim}' to append along; it has {sorted(new.sizes)}",
+            Remedy("add it with", f"expand_dims('{dim}')", new_dim=...),
             property="dimension",
             left=sorted(old.sizes),
             right=sorted(new.sizes),

@@ -172,7 +172,7 @@ def _check_labels(dim: str, parts: Sequence[Part]) -> None:
             why = ". The store has them as references, as after a conversion" if is_stored else ""
             raise CombineError(
                 f"{part.called} has no loaded coordinate '{dim}', whose labels determine its position{why}",
-                *(_OF_REFERENCES if is_stored else [Remedy("add it with", f"assign_coords({dim}=...)")]),
+                *(_OF_REFERENCES if is_stored else [Remedy("add it with", f"assign_coords({dim}=...)", new_dim=...)]),
                 variable=dim,
                 property="labels",
                 right_url=part.source,
