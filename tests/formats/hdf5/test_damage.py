@@ -4,9 +4,11 @@ from pathlib import Path
 
 import h5py
 import pytest
+from numcodecs.jenkins import jenkins_lookup3
 
 import virtualstack as vs
-from virtualstack.errors import UnsupportedFeatureError
+from virtualstack.errors import ReaderError, UnsupportedFeatureError
+from virtualstack.readers import HDF5
 
 pytest.importorskip("hdf5plugin")
 
@@ -37,3 +39,18 @@ def test_a_fill_value_that_is_shorter_than_its_type_is_refused(tmp_path):
     path.write_bytes(data.replace(four, two))
     with pytest.raises(UnsupportedFeatureError, match="its fill value has 2 bytes, and its elements 4"):
         vs.open_virtual_dataset(path)
+
+
+def test_records_that_are_too_short_are_refused(tmp_path):
+    """Records of a B-tree name the links in a heap; header and leaf are sealed again."""
+    with h5py.File(tmp_path / "x.h5", "w", libver="latest") as file:
+        for i in range(20):
+            file[f"n{i}"] = i
+    data, size = bytearray((tmp_path / "x.h5").read_bytes()), 2
+    header, leaf = data.index(b"BTHD"), data.index(b"BTLF")
+    data[header + 10 : header + 12] = size.to_bytes(2, "little")
+    for at, n_bytes in ((header, 34), (leaf, 6 + 20 * size)):
+        data[at + n_bytes : at + n_bytes + 4] = jenkins_lookup3(bytes(data[at : at + n_bytes]), 0).to_bytes(4, "little")
+    (tmp_path / "x.h5").write_bytes(data)
+    with pytest.raises(ReaderError, match="ends before its fields do"):
+        vs.scan([tmp_path / "x.h5"], reader=HDF5(metadata="own"))

@@ -71,7 +71,7 @@ def _read_dense(body: bytes, superblock: Superblock) -> Parse[list[tuple[int, by
     """Read the attributes in a fractal heap (HDF5 spec IV.A.2.v)."""
     check(unsigned(body, 0, 2) < 0x400 and not body[0], f"attribute info {body[:2].hex()} is not known")
     found = yield from read_dense(body, 2 + (2 if body[1] & 1 else 0), superblock, kind=_BY_NAME, key=slice(8))
-    check(not any(record[8] & 2 for record, _ in found), "an attribute is shared")
+    check(not any(unsigned(record, 8, 1) & 2 for record, _ in found), "an attribute is shared")
     return [(unsigned(record, 9, 4), stored) for record, stored in found]
 
 

@@ -119,7 +119,7 @@ class FractalHeap:
 
     def object(self, identifier: bytes, /) -> bytes:
         """Return the object with an identifier (HDF5 spec III.G, "fractal heap ID")."""
-        kind = identifier[0]  # version, kind, and the length of a tiny object
+        kind = unsigned(identifier, 0, 1)  # version, kind, and the length of a tiny object
         if kind:
             return self._special(identifier, kind)
         split = 1 + self.offset_width
