@@ -843,6 +843,18 @@ def test_files_that_cannot_be_opened_are_left_out_on_request(tmp_path):
         vs.open_virtual_mfdataset(paths[1:2], on_error="skip")
 
 
+def test_a_root_with_coordinates_alone_names_the_groups(tmp_path):
+    """As satellites write it: the times in the root, the data in a group."""
+    path = tmp_path / "scan.nc"
+    xr.Dataset(coords={"time": [0, 1]}).to_netcdf(path, engine="netcdf4")
+    xr.Dataset({"v": ("time", [1.0, 2.0])}).to_netcdf(path, group="PRODUCT", mode="a", engine="netcdf4")
+    with pytest.warns(UserWarning, match=r"group '/' has only coordinates, .*\['/PRODUCT'\].*group='/PRODUCT'"):
+        assert not vs.open_virtual_dataset(path).data_vars
+    with pytest.warns(UserWarning, match="only coordinates"):
+        vs.open_virtual_mfdataset([path])
+    assert list(vs.open_virtual_dataset(path, group="PRODUCT").data_vars) == ["v"]
+
+
 def test_variables_in_groups_are_not_silently_missing(tmp_path):
     """A root without variables opens as an empty dataset, as with xarray; the warning names the groups."""
     paths = [tmp_path / f"shot_{n}.h5" for n in range(2)]

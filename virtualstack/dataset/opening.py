@@ -179,27 +179,30 @@ def account_for(
 
 
 def warn_of_groups(node: ManifestGroup, path: str | None, /) -> None:
-    """Warn if the group at a path opens as an empty dataset, although groups below it have variables."""
+    """Warn if the group at a path opens without data, although groups below it have variables."""
     text = where_variables_are(node, path)
     if text is not None:
         warn(text)
 
 
 def where_variables_are(node: ManifestGroup, path: str | None, /) -> str | None:
-    """Return where the variables below an empty group at a path are, and which of them cannot be read."""
-    if node.arrays:
+    """Return where the variables below a group at a path are that has none, and which of them cannot be read."""
+    if any(array.dimension_names != (name,) for name, array in node.arrays.items()):
         return None
+    lack = "only coordinates" if node.arrays else "no variables"
     path = f"/{(path or '').strip('/')}"
-    below = [f"{path.rstrip('/')}{name}" for name, group in node.walk() if with_fields(group).arrays]
+    below = [
+        f"{path.rstrip('/')}{name}" for name, group in node.walk() if group is not node and with_fields(group).arrays
+    ]
     refused = [x for x in _refused(node, True) if x not in node.refusals]  # its own were accounted for
     lost = f"; {counted(len(refused), 'variable')} cannot be read: {_listed(refused)}" if refused else ""
     if below:
         return advised(
-            f"'{node.url}': the group '{path}' has no variables, but groups below it have: {first_names(below)}{lost}",
+            f"'{node.url}': the group '{path}' has {lack}, but groups below it have: {first_names(below)}{lost}",
             Remedy("open one of them with", group=below[0]),
             Remedy("open all as a tree with", "open_virtual_datatree"),
         )
-    return f"'{node.url}': the group '{path}' has no variables{lost}" if refused else None
+    return f"'{node.url}': the group '{path}' has {lack}{lost}" if refused else None
 
 
 def _remedies(refused: Sequence[Refusal], unsupported: Unsupported, *, with_paths: bool) -> list[Remedy]:
