@@ -1,4 +1,5 @@
 import io
+import pickle
 from concurrent.futures import ThreadPoolExecutor
 from unittest.mock import patch
 
@@ -125,3 +126,10 @@ def test_threads_may_share_it(monkeypatch):
     with ThreadPoolExecutor(8) as pool:
         parts = list(pool.map(lambda _: file.read(10), range(100)))
     assert sorted(parts) == sorted(DATA[n : n + 10] for n in range(0, 1000, 10))
+
+
+def test_it_is_pickled_with_its_position():
+    """As dask needs it for files that fsspec opens."""
+    file = SourceFile(MemorySource(DATA), block_size=7)
+    file.seek(3)
+    assert pickle.loads(pickle.dumps(file)).read(5) == DATA[3:8]

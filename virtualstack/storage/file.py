@@ -104,8 +104,9 @@ class SourceFile(io.RawIOBase):
         if len(numbers) > most:
             return self._source.read(offset, length)  # keeping these blocks would push out all others
         missing = [number for number in numbers if number not in self._blocks]
-        ranges = [(number * size, min(size, self.size - number * size)) for number in missing]
-        self._blocks |= zip(missing, map(bytes, self._source.read_ranges(ranges)) if missing else (), strict=True)
+        if missing:
+            ranges = [(number * size, min(size, self.size - number * size)) for number in missing]
+            self._blocks.update(zip(missing, map(bytes, self._source.read_ranges(ranges)), strict=True))
         for number in numbers:
             self._blocks.move_to_end(number)
         data = b"".join([self._blocks[number] for number in numbers]) if len(numbers) > 1 else self._blocks[numbers[0]]
@@ -114,5 +115,14 @@ class SourceFile(io.RawIOBase):
         begin = offset - numbers[0] * size
         return data[begin : begin + length]
 
+    def __reduce__(self) -> tuple[object, ...]:
+        return _reopened, (self._source, self._block_size, self._position)
+
     def __repr__(self) -> str:
         return f"SourceFile('{self.name}', {self.size} bytes)"
+
+
+def _reopened(source: Source, block_size: int, position: int) -> SourceFile:
+    file = SourceFile(source, block_size=block_size)
+    file.seek(position)
+    return file
