@@ -388,11 +388,11 @@ def _opened(
 ) -> tuple[ManifestGroup, Opening]:
     """Return the chosen group of a source, and the opening whose storage has the user that its URL may name."""
     is_url = isinstance(obj, str | os.PathLike)
-    if storage is not None and "storage_options" in others:
+    if storage is not None and others.get("storage_options") is not None:
         raise TypeError(
             "storage= and storage_options= were given; leave out storage_options=, and put it into storage="
         )
-    if is_url and "storage_options" in others:
+    if is_url and storage is None and "storage_options" in others:
         storage = {split_url(absolute_url(obj))[0]: others["storage_options"] or {}}
     opening = Opening.from_options(storage=storage, is_tree=is_tree, **options)
     reader = _choose_reader(reader, at)

@@ -98,12 +98,12 @@ def test_of_a_large_variable_that_uses_values(name, large):
 
 
 def test_writers_of_xarray_write_nothing(small, tmp_path):
-    """`to_netcdf` creates no file; xarray creates the root of a zarr store before it looks at any variable."""
+    """`to_netcdf` creates no file; xarray writes loaded variables to zarr before it looks at a virtual one."""
     vds = vs.open_virtual_dataset(small)
     for write in (vds.to_netcdf, lambda path: xr.save_mfdataset([vds], [path])):
         with pytest.raises(VirtualValuesError, match=r"vds\.virtual\.open\(\)\.to_netcdf"):
             write(tmp_path / "a.nc")
     assert not (tmp_path / "a.nc").exists()
-    with pytest.raises(VirtualValuesError, match="Delete the empty group that to_zarr has created"):
+    with pytest.raises(VirtualValuesError, match="If it was to_zarr, delete the store that it began"):
         vds.to_zarr(tmp_path / "a.zarr", consolidated=False)
     assert "v" not in xr.open_zarr(tmp_path / "a.zarr", consolidated=False).variables

@@ -419,7 +419,7 @@ class ManifestArray(NDArrayOperatorsMixin):
         if name == "chunks":
             raise NotWrittenError(
                 f"variable '{self.name}' is virtual: xarray can neither write nor chunk it. Call vds.virtual.open() "
-                "first, as in vds.virtual.open().to_netcdf('y.nc'). Delete the empty group that to_zarr has created"
+                "first, as in vds.virtual.open().to_netcdf('y.nc'). If it was to_zarr, delete the store that it began"
             )
         if name not in _METHODS:
             raise AttributeError(f"'{type(self).__name__}' object has no attribute '{name}'")
