@@ -398,7 +398,7 @@ def test_other_modes_do_not_replace_what_is_there(url, first, mode):
 @pytest.mark.parametrize("dim", [["time"], 3, "step"])
 def test_a_dimension_is_named(url, first, dim):
     """One that is there; a list of one is none."""
-    with pytest.raises(CombineError, match=rf"has no dimension {re.escape(repr(dim))} to append to; it has"):
+    with pytest.raises(CombineError, match=rf"has no dimension {re.escape(repr(dim))} to add along; it has"):
         virtual(url).virtual.to_vstack(url, append_dim=dim)
 
 

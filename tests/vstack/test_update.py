@@ -615,3 +615,55 @@ def test_a_variable_that_new_labels_lack_is_noted(tmp_path):
         repository = repository.update(tmp_path / f"{i}.nc")
     notes = vs.open_virtual_dataset(store).virtual.report().query("state == 'noted'")
     assert notes[["variable", "detail"]].values.tolist() == [["a", "files without it added labels of 'time'"]]
+
+
+@pytest.mark.parametrize("order", [[0, 1, 2, 3], [2, 3, 1, 0]], ids=["in order", "late"])
+def test_scalars_that_differ_get_the_dimension(tmp_path, order):
+    """As when all files are joined; in the store they were the same until now."""
+    days = [
+        xr.Dataset({"t": (("x",), [i, 2.0])}, {"x": [0, 1], "time": 10 * i, "run": i // 2, "height": 2.0})
+        for i in range(4)
+    ]
+    for i, day in enumerate(days):
+        day.to_netcdf(tmp_path / f"{i}.nc")
+    first, later = sorted(order[:2]), order[2:]
+    made = vs.open_virtual_mfdataset([tmp_path / f"{i}.nc" for i in first])
+    assert made["run"].ndim == 0
+    repo = vs.Repository.create(tmp_path / "a.vstack", made)
+    for i in later:
+        repo = repo.update(tmp_path / f"{i}.nc", "time")
+    with xr.open_dataset(repo.url, engine="virtualstack") as found:
+        expected = xr.concat(days, "time", data_vars="all", coords="different", compat="equals", join="exact")
+        xr.testing.assert_equal(found.load(), expected)
+        assert found["run"].dims == ("time",)
+        assert found["height"].ndim == 0
+
+
+def test_a_data_variable_that_differs_is_never_advised_to_be_left_out(tmp_path):
+    """The store would keep the value of its first files for all."""
+    for i in range(2):
+        data = xr.Dataset({"t": ("time", [i]), "n": 10 * i}, {"time": [i]})
+        data.to_netcdf(tmp_path / f"{i}.nc", unlimited_dims=["time"])
+    repo = vs.Repository.create(tmp_path / "a.vstack", vs.open_virtual_dataset(tmp_path / "0.nc"))
+    for call in (repo.update, repo.append):
+        with pytest.raises(CombineError, match="variable 'n'") as caught:
+            call(tmp_path / "1.nc", "time")
+        given = [x.arguments for x in caught.value.remedies]
+        assert {"combine_options": {"data_vars": ["n"]}} in given
+        assert not any("drop_variables" in x for x in given)
+
+
+def test_a_store_of_one_time_without_the_dimension_is_built_again(tmp_path):
+    """Its time is one value, along which nothing can be added; followed, the advice grows."""
+    for i in range(2):
+        xr.Dataset({"t": ("x", [i, 2.0])}, {"x": [0, 1], "time": i}).to_netcdf(tmp_path / f"{i}.nc")
+    repo = vs.Repository.create(tmp_path / "a.vstack", vs.open_virtual_dataset(tmp_path / "0.nc"))
+    for call in (repo.update, repo.append):
+        with pytest.raises(CombineError, match="no dimension 'time'") as caught:
+            call(tmp_path / "1.nc", "time")
+        assert [x.arguments for x in caught.value.remedies] == [{"concat_dim": "time"}]
+    again = vs.open_virtual_mfdataset([tmp_path / "0.nc"], combine="nested", concat_dim="time")
+    repo = vs.Repository.create(tmp_path / "b.vstack", again)
+    repo = repo.update(tmp_path / "1.nc", "time")
+    with xr.open_dataset(repo.url, engine="virtualstack") as found:
+        assert found["t"].values.tolist() == [[0, 2], [1, 2]]

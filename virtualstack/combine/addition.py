@@ -8,7 +8,7 @@ from typing import Any, Literal
 
 from virtualstack.combine.concat import concat_parts
 from virtualstack.combine.equal_variables import KEEP_STORED, Remedies, the_same
-from virtualstack.combine.fitting import Fitting, check_presence, fitted, lacking, load_part
+from virtualstack.combine.fitting import Fitting, check_dimension, check_presence, fitted, lacking, load_part
 from virtualstack.combine.part import Part, bundled_in, each_node, group_from
 from virtualstack.combine.planned import facts_of, planned
 from virtualstack.combine.region import Region, placed, with_dims
@@ -67,15 +67,7 @@ def appended(
 
     Variables without the dimension must be the same and are not changed. The attributes of the store are kept.
     """
-    dims = {x for _, node in stored.walk() for array in node.arrays.values() for x in array.dimension_names or ()}
-    if not isinstance(dim, str) or dim not in dims:
-        raise CombineError(
-            f"'{stored.url}' has no dimension {dim!r} to append to; it has {sorted(dims)}",
-            property="dimension",
-            left=sorted(dims),
-            right=dim,
-            left_url=stored.url,
-        )
+    check_dimension(stored, dim)
     return each_node(
         stored, [group], lambda _, node, new: _appended(node, new[0], dim, fitting, bundled(node), ordered=ordered)
     )

@@ -57,7 +57,11 @@ def concat_parts(
         return make_index(name, variable) if name == dim and virtual_array(variable) is None else (None, variable)
 
     why = f"does not have the dimension '{dim}' that files are joined along"
-    return _assembled(parts, dim, join, rules, storage, why, lambda name: _remedies(name, parts, dim, rules, is_append))
+
+    def remedies(name: str) -> Remedies:
+        return joining_remedies(name, parts, dim, rules, is_append)
+
+    return _assembled(parts, dim, join, rules, storage, why, remedies)
 
 
 def _assembled(
@@ -144,7 +148,7 @@ def _joined(
     }
 
 
-def _remedies(name: str, parts: Sequence[Part], dim: str, rules: Rules, is_append: bool) -> Remedies:
+def joining_remedies(name: str, parts: Sequence[Part], dim: str, rules: Rules, is_append: bool) -> Remedies:
     """Return remedies for a variable that lacks the dimension: to join it too, beside those that are joined already."""
     option = "coords" if any(name in part.coordinates for part in parts) else "data_vars"
     known = rules.coords if option == "coords" else rules.data_vars

@@ -179,10 +179,13 @@ def _check_alike(name: str, stored: Part, part: Part) -> None:
         why = "they change what the stored numbers mean"
         raise _clash(name, key, a.cf.get(key), b.cf.get(key), stored, part, why, remedy)
     if set(left.dims) != set(right.dims):
-        remedies = (
-            Remedy("use", "expand_dims or squeeze"),
-            Remedy("leave the variable out with", f"drop_vars('{name}')", drop_variables=[name]),
-        )
+        remedies = [Remedy("use", "expand_dims or squeeze")]
+        if set(left.dims) < set(right.dims):  # without it, the value of the store would count for all files
+            option = "coords" if name in stored.coordinates else "data_vars"
+            again = "build the store again from all files with"
+            remedies.append(Remedy(again, "vs.open_virtual_mfdataset", combine_options={option: [name]}))
+        else:
+            remedies.append(Remedy("leave the variable out with", f"drop_vars('{name}')", drop_variables=[name]))
         raise _clash(name, "dimensions", left.dims, right.dims, stored, part, "they must be equal", *remedies)
 
 
@@ -290,6 +293,22 @@ def _cut_at(name: str, variable: xr.Variable, array: ManifestArray, like: Mappin
 
 
 # -- presence -------------------------------------------------------------------------------------------------
+
+
+def check_dimension(stored: ManifestGroup, dim: str, /) -> None:
+    """Raise `CombineError` unless an array of the store has a dimension."""
+    dims = {x for _, node in stored.walk() for array in node.arrays.values() for x in array.dimension_names or ()}
+    if not isinstance(dim, str) or dim not in dims:
+        is_scalar = isinstance(dim, str) and any(dim in node.arrays for _, node in stored.walk())
+        again = Remedy("build it again with", "vs.open_virtual_mfdataset", concat_dim=dim)
+        raise CombineError(
+            f"'{stored.url}' has no dimension {dim!r} to add along; it has {sorted(dims)}",
+            *([again] if is_scalar else []),
+            property="dimension",
+            left=sorted(dims),
+            right=dim,
+            left_url=stored.url,
+        )
 
 
 def check_presence(stored: Part, part: Part, names: Collection[str], /, *more: Remedy) -> None:

@@ -14,14 +14,15 @@ from numpy.typing import NDArray
 from xarray.indexes import PandasIndex
 
 from virtualstack.codecs.codec import shortened
-from virtualstack.combine.equal_variables import the_same
-from virtualstack.combine.fitting import TEXT, Fitting, check_presence, fitted, joint_dtype, load_part
+from virtualstack.combine.concat import joining_remedies
+from virtualstack.combine.equal_variables import are_equal, the_same
+from virtualstack.combine.fitting import TEXT, Fitting, check_dimension, check_presence, fitted, joint_dtype, load_part
 from virtualstack.combine.part import Part, bundled_in, each_node, group_from, over_index
 from virtualstack.combine.placing import Placing, StoreAxis
 from virtualstack.combine.planned import facts_of, planned
 from virtualstack.combine.precedence import Prefer, is_changed
 from virtualstack.combine.region import with_dims
-from virtualstack.dataset import virtual_array
+from virtualstack.dataset import expand_dims, virtual_array
 from virtualstack.errors import CombineError, Remedy
 from virtualstack.manifests import ManifestGroup, Refusal
 from virtualstack.manifests.manifest import Overlay
@@ -49,6 +50,7 @@ def updated(
             property="labels",
             left_url=stored.url,
         )
+    check_dimension(stored, dim)
     if labels is not None:
         labels = _listed(labels, dim, stored.url)
     overlays: dict[str, Sequence[Overlay]] = {}
@@ -86,6 +88,7 @@ def _updated(
     parts = list(concurrently(read, groups, urls=[group.url for group in groups]))
     plans = [make_plan([facts_of(part)], dims=old.sizes) for part in parts]
     parts = [planned(part, 0, plan, fitting.rules, old.variables) for part, plan in zip(parts, plans, strict=True)]
+    old = _with_followers(old, parts, dim, fitting)
     parts = [with_dims(part, old, [dim]) for part in parts]
     for part in parts:
         check_presence(old, part, [name for name in part.variables if name not in old.variables])
@@ -114,9 +117,9 @@ def _updated(
             if not all(name in part.indexes for part in (old, *having)):
                 newer = [part for part in having if _is_newer(part.variables[name], variable)]
                 first = newer[-1] if newer else old
-                the_same(
-                    name, [first, *having], fitting.storage, fitting.rules, why=f"does not have the dimension '{dim}'"
-                )
+                why = f"does not have the dimension '{dim}'"
+                remedies = joining_remedies(name, [old, *having], dim, fitting.rules, is_append=True)
+                the_same(name, [first, *having], fitting.storage, fitting.rules, why=why, remedies=remedies)
                 if newer:
                     changed[name] = first.variables[name]
         elif virtual_array(variable) is None:
@@ -136,6 +139,26 @@ def _updated(
             sizes, indexes = {**old.sizes, axis.dim: len(axis.labels)}, {**old.indexes, axis.dim: index}
             old = replace(old, sizes=sizes, indexes=indexes)
     return _group(replace(old, refusals=(*old.refusals, *notes)), changed, stored), overlays
+
+
+def _with_followers(old: Part, parts: Sequence[Part], dim: str, fitting: Fitting) -> Part:
+    """Give scalar coordinates of the store that differ in a part the dimension, as a join of all files does."""
+
+    def follows(name: str) -> bool:
+        if old.variables[name].ndim or virtual_array(old.variables[name]) is not None:
+            return False
+        members = [part.variables.get(name) for part in parts]
+        return all(x is not None for x in members) and (
+            any(x is not None and dim in x.dims for x in members)
+            or not are_equal(name, [old, *parts], fitting.storage, fitting.rules)
+        )
+
+    if dim not in old.sizes or not fitting.rules.scalars_follow:
+        return old
+    followers = {
+        name: expand_dims(old.variables[name], {dim: old.sizes[dim]}) for name in old.coordinates if follows(name)
+    }
+    return replace(old, variables={**old.variables, **followers})
 
 
 def _group(old: Part, changed: Mapping[str, xr.Variable], stored: ManifestGroup) -> ManifestGroup:
