@@ -1,5 +1,7 @@
 """Which placement shows a cell, beside a look at each of them."""
 
+import time
+
 import numpy as np
 import pytest
 from hypothesis import example, given, settings
@@ -97,6 +99,21 @@ def test_many_placements_are_found_together(is_shuffled):
     table[:, 6], table[:, 8:] = begin, [1, 2]
     cells = [np.arange(n).repeat(2), np.tile([0, 1], n)]
     assert (begin[Placements(table).find(cells)] == cells[0]).all()
+
+
+@pytest.mark.parametrize("ndim", [1, 2])
+def test_boxes_over_one_another_take_no_hours(ndim):
+    """A store of a stranger may have any boxes; cells of some are compared with a look at each box."""
+    n, random = 100_000 if ndim == 1 else 30_000, np.random.default_rng(0)
+    table = np.zeros((n, 4 + 3 * ndim), np.int64)
+    table[:, 4 + ndim : 4 + 2 * ndim], table[:, 4 + 2 * ndim :] = random.integers(1, n, (2, n, ndim))
+    cells = random.integers(0, 2 * n, (ndim, 10 * n))
+    found, begin = Placements(table), time.process_time()
+    shown = found.find(list(cells))
+    assert time.process_time() - begin < 10
+    for i in range(100):
+        shows = ((found.begins <= cells[:, i]) & (found.ends > cells[:, i])).all(1)
+        assert shown[i] == np.flatnonzero([True, *shows])[-1] - 1
 
 
 @pytest.mark.parametrize(

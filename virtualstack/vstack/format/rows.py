@@ -7,7 +7,6 @@ has a checksum. A mark in front of the index of each shard, where zarr does not 
 
 from __future__ import annotations
 
-import itertools
 import struct
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -259,11 +258,16 @@ class Placements:
 
     def within(self, low: NDArray[np.int64], high: NDArray[np.int64], /) -> Placements:
         """Return the placements that meet a box, without placements below one that covers the whole box."""
+        shown = self._shown(low, high)
+        return self if len(shown) == len(self.table) else Placements(self.table[shown])
+
+    def _shown(self, low: NDArray[np.int64], high: NDArray[np.int64]) -> NDArray[np.intp]:
+        """Return the numbers of these placements."""
         meets = ((self.begins < high) & (self.ends > low)).all(1)
         covers = np.flatnonzero(((self.begins <= low) & (self.ends >= high)).all(1))
         if len(covers):
             meets[: covers[-1]] = False
-        return self if meets.all() else Placements(self.table[meets])
+        return np.flatnonzero(meets)
 
     def find_rows(self, which: NDArray[np.intp] | int, cells: Sequence[NDArray[np.int64]], /) -> NDArray[np.int64]:
         """Return the row of each cell."""
@@ -274,43 +278,38 @@ class Placements:
 
     def find(self, cells: Sequence[NDArray[np.int64]], /) -> NDArray[np.intp]:
         """Return the placement that shows each cell, or -1."""
-        n = len(cells[0]) if cells else 1
-        found = np.full(n, -1, np.intp)
-        if not self.ndim or not len(self.table):
-            found[:] = len(self.table) - 1
-            return found
-        # Placements whose boxes differ along one axis only are looked up together. The latest of all shows the cell.
-        alike = [self._alike(axis) for axis in range(self.ndim)]
-        axis = min(range(self.ndim), key=lambda axis: len(alike[axis][1]))
-        order, firsts = alike[axis]
-        others = [x for x in range(self.ndim) if x != axis]
-        for first, last in itertools.pairwise([*firsts.tolist(), len(order)]):
-            group = order[first:last]
-            box = group[0]
-            meets = [(cells[x] >= self.begins[box, x]) & (cells[x] < self.ends[box, x]) for x in others]
-            mine = np.flatnonzero(np.logical_and.reduce(meets)) if meets else np.arange(n)
-            if len(mine):
-                shown = _latest(self.begins[group, axis], self.ends[group, axis], cells[axis][mine])
-                found[mine] = np.maximum(found[mine], np.where(shown < 0, -1, group[shown]))
+        points = np.stack(cells, 1) if cells else np.zeros((1, 0), np.int64)
+        found = np.full(len(points), -1, np.intp)
+        # Cells are halved until few boxes meet them: looking at every box for every cell would take hours at worst.
+        todo = [(np.arange(len(points)), np.arange(len(self.table)))] if len(points) else []
+        while todo:
+            mine, boxes = todo.pop()
+            at = points[mine]
+            low, high = at.min(0), at.max(0) + 1
+            boxes = boxes[Placements(self.table[boxes])._shown(low, high)]
+            begins, ends = self.begins[boxes], self.ends[boxes]
+            cut = np.flatnonzero(((begins > low) | (ends < high)).any(0))
+            if not len(cut):
+                found[mine] = boxes[-1] if len(boxes) else -1
+            elif len(cut) == 1 and (order := _in_a_row(begins[:, cut[0]], ends[:, cut[0]])) is not None:
+                numbers = at[:, cut[0]]
+                before = order[np.searchsorted(begins[order, cut[0]], numbers, "right") - 1]
+                is_in = (numbers >= begins[before, cut[0]]) & (numbers < ends[before, cut[0]])
+                found[mine] = np.where(is_in, boxes[before], -1)
+            elif len(mine) * len(boxes) <= _FEW:
+                is_in = ((at[:, None] >= begins) & (at[:, None] < ends)).all(2)
+                found[mine] = np.where(is_in, boxes, -1).max(1)
+            else:
+                axis = cut[(high - low)[cut].argmax()]
+                is_first = at[:, axis] < low[axis] + (high - low)[axis] // 2
+                todo += [(mine[is_first], boxes), (mine[~is_first], boxes)]
         return found
 
-    def _alike(self, axis: int) -> tuple[NDArray[np.intp], NDArray[np.intp]]:
-        """Sort the placements by their boxes along all axes but one; equal boxes keep their order."""
-        boxes = np.delete(np.concatenate([self.begins, self.counts], 1), [axis, axis + self.ndim], 1)
-        order = np.lexsort(boxes.T) if (boxes != boxes[:1]).any() else np.arange(len(boxes))
-        is_first = (boxes[order[1:]] != boxes[order[:-1]]).any(1)
-        return order, np.flatnonzero(np.append(True, is_first))
+
+_FEW = 1 << 14
 
 
-def _latest(begins: NDArray[np.int64], ends: NDArray[np.int64], numbers: NDArray[np.int64]) -> NDArray[np.intp]:
-    """Return the latest of some intervals that contains each number, or -1."""
-    if (begins[1:] >= ends[:-1]).all():
-        at = np.searchsorted(begins, numbers, "right") - 1
-        return np.where((at >= 0) & (numbers < ends[at]), at, -1)
-    lines = np.unique(np.concatenate([begins, ends]))  # they divide the numbers into pieces
-    latest = np.full(len(lines), -1, np.intp)
-    spans = np.searchsorted(lines, np.stack([begins, ends], 1))
-    for i, (first, last) in enumerate(spans.tolist()):
-        latest[first:last] = i
-    piece = np.searchsorted(lines, numbers, "right") - 1
-    return np.where(piece >= 0, latest[piece], -1)
+def _in_a_row(begins: NDArray[np.int64], ends: NDArray[np.int64]) -> NDArray[np.intp] | None:
+    """Return the order of intervals, or ``None`` if some overlap."""
+    order = np.argsort(begins, kind="stable")
+    return order if (begins[order[1:]] >= ends[order[:-1]]).all() else None
