@@ -60,7 +60,7 @@ def test_it_stays_plain_and_pickles():
     array = with_attributes(array_of(), PACKED).array
     plain = PlainArray.from_array(array)
     assert isinstance(plain, PlainArray)
-    assert [codec.name for codec in plain.codecs()] == ["virtualstack.cf"]
+    assert [codec.name for codec in plain.encoding.codecs] == ["virtualstack.cf"]
     assert pickle.loads(pickle.dumps(array)).equals(array)
 
 

@@ -13,7 +13,6 @@ from numpy.typing import NDArray
 
 from virtualstack.errors import Remedy, UnsupportedFeatureError, WriterError
 from virtualstack.manifests import (
-    ChunkEncoding,
     ChunkGrid,
     ChunkManifest,
     ManifestArray,
@@ -22,10 +21,10 @@ from virtualstack.manifests import (
 )
 from virtualstack.manifests.encoding import native
 from virtualstack.manifests.plain import PlainArray, longest_cells, match_axes
+from virtualstack.zarr.client import Client
 from virtualstack.zarr.documents import array_document, codec_documents, dump_document, fill_attribute
 from virtualstack.zarr.metadata.attributes import json_attributes, keep_unwritable_attributes, restore_cf
 from virtualstack.zarr.metadata.version2 import group_attributes
-from virtualstack.zarr.rewrite.plan import Abilities
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -56,24 +55,12 @@ def make_group_document(group: ManifestGroup, /, *, path: str) -> bytes:
 
 
 def _regular(array: ManifestArray) -> _Grid | None:
-    """Return the regular grid of an array if zarr can decode its stored chunks, otherwise ``None``."""
+    """Return the regular grid of an array that is plain, otherwise ``None``."""
     plain = PlainArray.from_array(array)
     if isinstance(plain, str):
         return None
     codecs = None if plain.encoding is None else codec_documents(plain.encoding, plain.chunks, plain.order)
-    if codecs is None and plain.encoding is not None:
-        return None
     return _Grid(manifest=array.in_memory().compact(), chunks=plain.chunks, codecs=codecs)
-
-
-def _why_not(
-    encoding: ChunkEncoding, chunks: tuple[int, ...], order: tuple[int, ...] | None, variable: str
-) -> str | None:
-    """Return why zarr v3 metadata cannot express an encoding, or ``None`` if they can."""
-    if codec_documents(encoding, chunks, order) is not None:
-        return None
-    names = " + ".join(codec.name for codec in encoding.codecs) or "no codec"
-    return f"zarr would not decode chunks of dtype '{encoding.dtype}' with {names} to the same values"
 
 
 def _rectilinear(array: ManifestArray) -> _Grid | None:
@@ -105,13 +92,7 @@ def _rectilinear(array: ManifestArray) -> _Grid | None:
     )
 
 
-ICECHUNK = Abilities(
-    name="references of Icechunk",
-    why_not=_why_not,
-    takes_holes=lambda array, plain: True,  # in zarr v3 the fill value is not a missing value
-    takes_grid=lambda array: _rectilinear(array) is not None,
-    streams=False,
-)
+ICECHUNK = Client(name="references of Icechunk", takes_grid=lambda array: _rectilinear(array) is not None)
 """What Icechunk can express."""
 
 

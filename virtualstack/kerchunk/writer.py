@@ -20,21 +20,16 @@ from virtualstack.errors import SourceNotFoundError, StorageError, WriterError
 from virtualstack.kerchunk.document import parquet_files, reference_dict, reference_texts
 from virtualstack.kerchunk.references import FILE_SUFFIXES, FOLDER_SUFFIXES
 from virtualstack.location import absolute_url, join_url, local_path, split_url
-from virtualstack.manifests import (
-    ChunkEncoding,
-    ManifestArray,
-    ManifestGroup,
-    repack,
-)
+from virtualstack.manifests import ManifestArray, ManifestGroup, repack
 from virtualstack.progress import Show
 from virtualstack.reading import OnAbsent
 from virtualstack.storage import Bytes, LocalTarget, Storage, StorageLike, Target
 from virtualstack.storage.atomic import sync_folders
 from virtualstack.storage.permission import named_in
 from virtualstack.storage.signatures import without_signature
-from virtualstack.zarr.metadata.version2 import make_hierarchy, takes_holes
-from virtualstack.zarr.metadata.version2_codecs import codecs_to_zarr2, dtype_to_zarr2
-from virtualstack.zarr.rewrite.plan import Abilities, plan_rewrite
+from virtualstack.zarr.client import Client
+from virtualstack.zarr.metadata.version2 import make_hierarchy
+from virtualstack.zarr.rewrite.plan import plan_rewrite
 from virtualstack.zarr.rewrite.rewrite import Budget, fitting, is_inlined
 
 
@@ -134,26 +129,7 @@ def write_kerchunk(
     return None
 
 
-def _why_not(encoding: ChunkEncoding, chunks: tuple[int, ...], order: tuple[int, ...] | None, name: str) -> str | None:
-    """Return why zarr v2 metadata cannot express an encoding, or ``None`` if they can."""
-    long = [axis for axis in order or () if chunks[axis] > 1]
-    if long not in (sorted(long), sorted(long, reverse=True)):
-        return "its axes are stored in an order that is neither C nor Fortran"
-    try:
-        codecs_to_zarr2(encoding.codecs, variable=name)
-        dtype_to_zarr2(encoding.dtype, variable=name)
-    except WriterError as error:
-        return error.what
-    return "its text has no codec" if encoding.dtype.kind == "T" and not encoding.codecs else None
-
-
-KERCHUNK = Abilities(
-    name="kerchunk references",
-    why_not=_why_not,
-    takes_holes=takes_holes,
-    takes_grid=lambda array: False,
-    streams=True,
-)
+KERCHUNK = Client(name="kerchunk references", zarr_format=2, streams=True)
 """What kerchunk references can express, with metadata of zarr v2."""
 
 

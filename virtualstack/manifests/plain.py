@@ -12,7 +12,6 @@ from numpy.typing import NDArray
 
 from virtualstack.codecs.cast import CAST
 from virtualstack.codecs.cf import CF
-from virtualstack.codecs.codec import Codec
 from virtualstack.manifests.array import ManifestArray
 from virtualstack.manifests.cells import along
 from virtualstack.manifests.chunk_manifest import ChunkManifest
@@ -81,14 +80,6 @@ class PlainArray:
             return "the chunk grid is rectilinear"
         chunks = tuple(axis.chunk or 1 for axis in array.grid.axes)
         return cls(fill=array.manifest.tables.fill, n_holes=n_holes, chunks=chunks, order=None, encoding=None)
-
-    def codecs(self) -> tuple[Codec, ...]:
-        """Return the codecs on the axes of the array: the stored codecs, with a ``transpose`` in front if needed."""
-        if self.encoding is None:
-            return ()
-        if self.order is None:
-            return self.encoding.codecs
-        return (Codec.from_config("transpose", order=list(self.order)), *self.encoding.codecs)
 
 
 def match_axes(

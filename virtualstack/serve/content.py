@@ -16,9 +16,10 @@ from virtualstack.manifests import ENTRY, ManifestArray, ManifestGroup, Manifest
 from virtualstack.reading import OnAbsent
 from virtualstack.serve.http import Document, RawHeaders, make_hash
 from virtualstack.storage import Storage
+from virtualstack.zarr.client import Client, ZarrFormat
 from virtualstack.zarr.documents import finite_attributes
 from virtualstack.zarr.keys import ZarrKeys
-from virtualstack.zarr.present import Chunk, Client, KeptSources, ZarrArray, ZarrFormat
+from virtualstack.zarr.present import Chunk, KeptSources, ZarrArray
 
 _UNSAFE = re.compile(r"[\x00-\x20\x7f#?%]")
 """Characters that end the path of a URL, or are not allowed in it."""

@@ -33,7 +33,7 @@ from virtualstack.vstack.format.history import newest
 from virtualstack.vstack.format.names import snapshot_key
 from virtualstack.vstack.reader import VStack
 from virtualstack.vstack.repository import Repository
-from virtualstack.zarr.present import Client, ZarrFormat
+from virtualstack.zarr.client import Client, ZarrFormat
 
 type CubeLike = str | os.PathLike[str] | xr.Dataset | xr.DataTree | ManifestGroup | Repository | list[Any]
 """What :func:`virtualstack.serve.app` takes as a cube."""

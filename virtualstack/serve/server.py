@@ -31,7 +31,8 @@ from virtualstack.serve.cubes import Cube
 from virtualstack.serve.http import RangeError, is_same, make_hash, raw_headers, read_range
 from virtualstack.serve.reads import ClientGoneError, IsWanted, Lease, QueueFullError, Reads, read_if_wanted
 from virtualstack.storage import Bytes
-from virtualstack.zarr.present import Chunk, ZarrArray, ZarrFormat
+from virtualstack.zarr.client import ZarrFormat
+from virtualstack.zarr.present import Chunk, ZarrArray
 
 _STREAMED_BYTES = 32 << 20
 """Stored chunks of more bytes are read in parts while they are sent, and not kept."""

@@ -8,8 +8,9 @@ from typing import Any
 from virtualstack.errors import UnsupportedFeatureError
 from virtualstack.manifests import ManifestArray, ManifestGroup, ManifestNode
 from virtualstack.manifests.grid import parse_cell
+from virtualstack.zarr.client import Client, ZarrFormat
 from virtualstack.zarr.documents import group_document
-from virtualstack.zarr.present import Client, ZarrArray, ZarrFormat, present
+from virtualstack.zarr.present import ZarrArray, present
 
 _DOCUMENTS: Mapping[ZarrFormat, tuple[str, ...]] = {
     3: ("zarr.json",),

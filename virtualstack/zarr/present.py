@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
 from functools import cached_property
 from itertools import product
-from typing import Any, Literal
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -15,51 +15,20 @@ from numpy.typing import NDArray
 from virtualstack.codecs.pipeline import CodecError
 from virtualstack.errors import StorageError, UnsupportedFeatureError, WriterError
 from virtualstack.location import Access, Location, is_remote
-from virtualstack.manifests import ABSENT, EMPTY, FIRST, INLINE, ChunkEncoding, ChunkGrid, ChunkManifest, ManifestArray
+from virtualstack.manifests import ABSENT, EMPTY, FIRST, INLINE, ChunkGrid, ChunkManifest, ManifestArray
 from virtualstack.manifests.plain import PlainArray
-from virtualstack.reading import OnAbsent, read_array
+from virtualstack.reading import read_array
 from virtualstack.storage import Bytes, Source, Storage, WatchfulSource
+from virtualstack.zarr.client import Client
 from virtualstack.zarr.documents import array_document, codec_documents, encode_chunk, why_refused
 from virtualstack.zarr.metadata.encode import can_encode, encode_cell, filled_up
 from virtualstack.zarr.metadata.version2 import describe_array
 from virtualstack.zarr.uniform import count_overlaps, uniform_chunks
 
-type ZarrFormat = Literal[2, 3]
-"""Version of the zarr specification."""
-
 _MAX_CELLS = 64
 """Largest number of cells from which one chunk is made."""
 
 _MAX_SOURCES = 1024
-
-
-def _decodes_all(codec: str) -> bool:
-    return True
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Client:
-    """What a program that reads zarr can do.
-
-    Parameters
-    ----------
-    zarr_format
-        Version of zarr.
-    decodes
-        Function that returns whether it decodes the codec of a name.
-    needs_all
-        If true, it must get every chunk: those that a slice cuts are encoded again. So codecs need an encoder.
-    chunks
-        Length of decoded chunks by dimension.
-    absent
-        ``"raise"`` if it gets an error for ABSENT chunks.
-    """
-
-    zarr_format: ZarrFormat = 3
-    decodes: Callable[[str], bool] = _decodes_all
-    needs_all: bool = True
-    chunks: Mapping[str, int] = field(default_factory=dict)
-    absent: OnAbsent = "fill"
 
 
 class KeptSources:
@@ -299,54 +268,41 @@ def present(array: ManifestArray, client: Client, /, *, path: str) -> ZarrArray:
     if (reason := why_refused(array, name=path)) is not None:
         raise UnsupportedFeatureError(reason, variable=path, feature=str(array.dtype))
     plain = PlainArray.of_tables(array)
-    made = None
-    if plain is not None and plain.encoding is not None and _has_all(client, array, plain.encoding):
-        made = _documents(array, path, plain.chunks, plain, client)
-    if plain is not None and made is not None:
-        chunks = plain.chunks
-    else:
-        plain, chunks = None, uniform_chunks(array, client.chunks)
-        made = _documents(array, path, chunks, None, client)
-        assert made is not None
+    if plain is not None and not _is_stored(array, plain, client):
+        plain = None
+    chunks = uniform_chunks(array, client.chunks) if plain is None else plain.chunks
+    documents, writes_fill = _documents(array, path, chunks, plain, client)
     return ZarrArray(
         array=array,
         path=path,
         client=client,
-        documents=made[0],
+        documents=documents,
         chunks=chunks,
         plain=plain,
-        writes_fill=made[1],
+        writes_fill=writes_fill,
     )
 
 
-def _has_all(client: Client, array: ManifestArray, encoding: ChunkEncoding) -> bool:
-    """Return whether the client gets every chunk that it needs: none is to be made, or those can be encoded."""
-    if not client.needs_all or can_encode(encoding):
+def _is_stored(array: ManifestArray, plain: PlainArray, client: Client) -> bool:
+    """Return whether the client decodes the stored chunks, and gets those that it needs but that are to be encoded."""
+    if plain.encoding is None or client.why_not(plain.encoding, plain.chunks, plain.order) is not None:
+        return False
+    if not client.needs_all or can_encode(plain.encoding):
         return True
     return isinstance(array.manifest, ChunkManifest) and isinstance(PlainArray.from_array(array), PlainArray)
 
 
 def _documents(
     array: ManifestArray, path: str, chunks: tuple[int, ...], plain: PlainArray | None, client: Client
-) -> tuple[dict[str, Mapping[str, Any]], bool] | None:
-    """Return the documents of an array; ``None`` if the client does not decode the stored chunks.
-
-    The second value tells whether EMPTY chunks must be written out.
-    """
+) -> tuple[dict[str, Mapping[str, Any]], bool]:
+    """Return the documents of an array, and whether EMPTY chunks must be written out."""
     if client.zarr_format == 3:
         codecs = None
         if plain is not None and plain.encoding is not None:
             codecs = codec_documents(plain.encoding, chunks, plain.order)
-            if codecs is None or not all(client.decodes(codec["name"]) for codec in codecs):
-                return None
         return {"zarr.json": array_document(array, name=path, chunks=chunks, codecs=codecs)}, False
     try:
         zarray, zattrs, writes_fill = describe_array(array, path, chunks, plain)
     except WriterError as error:
-        if plain is not None:
-            return None
         raise UnsupportedFeatureError(str(error), variable=path, feature=str(array.dtype)) from error
-    used = [codec["id"] for codec in (*(zarray["filters"] or ()), zarray["compressor"]) if codec]
-    if plain is not None and not all(map(client.decodes, used)):
-        return None
     return {".zarray": zarray, ".zattrs": zattrs}, writes_fill

@@ -18,9 +18,10 @@ from virtualstack.manifests import ManifestArray, ManifestGroup
 from virtualstack.manifests.grid import parse_cell
 from virtualstack.reading import OnAbsent, check_absent
 from virtualstack.storage import Bytes, Storage, StorageLike
+from virtualstack.zarr.client import Client
 from virtualstack.zarr.documents import attributes_document, group_document
 from virtualstack.zarr.keys import ZarrKeys
-from virtualstack.zarr.present import Chunk, Client, KeptSources, ZarrArray
+from virtualstack.zarr.present import Chunk, KeptSources, ZarrArray
 
 _CACHE_BYTES = 128 << 20
 """Bytes of decoded chunks that a store keeps."""

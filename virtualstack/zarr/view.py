@@ -16,9 +16,10 @@ from virtualstack.manifests import ChunkGrid, ManifestArray, ManifestGroup, Mani
 from virtualstack.reading import read_array
 from virtualstack.storage import StorageLike
 from virtualstack.zarr.chunk_key_encoding import ManifestKeys
+from virtualstack.zarr.client import Client
 from virtualstack.zarr.documents import array_document, dump_document, encode_chunk, group_document, why_refused
 from virtualstack.zarr.metadata.encode import filled_up
-from virtualstack.zarr.present import Client, present
+from virtualstack.zarr.present import present
 
 CHUNK_BYTES = 1 << 20
 """Largest size in bytes of a loaded array with a single chunk."""

@@ -87,27 +87,18 @@ def takes_holes(array: ManifestArray, plain: PlainArray, /) -> bool:
     if not plain.n_holes:
         return True
     try:
-        encoding = _encoding(array, plain.chunks, plain, "")
         raw = restore_cf(array.attributes, array.cf, variable="")
         _, is_written_out = choose_fill(plain.fill, raw, array.dtype, has_holes=True)
     except WriterError:  # another reason, which `make_hierarchy` reports
         return True
-    return not is_written_out or can_hold_fill(plain.fill, encoding)
+    return not is_written_out or can_hold_fill(plain.fill, _encoding(array, plain.chunks, plain))
 
 
 def _array(
     array: ManifestArray, variable: str, fill_budget: FillBudget, shares_chunks: bool
 ) -> tuple[dict[str, Any], dict[str, Any], Manifest]:
     plain = PlainArray.from_array(array)
-    if isinstance(plain, str):
-        raise WriterError(
-            f"variable '{variable}' cannot be written as kerchunk references: {plain}",
-            Remedy("leave the variable out"),
-            Remedy("join only files that are stored alike"),
-            READ_VALUES,
-            variable=variable,
-            feature=plain,
-        )
+    assert isinstance(plain, PlainArray), "`fitting` changes arrays that are not plain"
     raw = restore_cf(array.attributes, array.cf, variable=variable)
     extra = keep_unwritable_attributes(raw, array.dtype)
     fill, is_written_out = choose_fill(plain.fill, raw, array.dtype, has_holes=plain.n_holes > 0)
@@ -116,7 +107,7 @@ def _array(
     if isinstance(manifest, ChunkManifest):
         manifest = manifest.compact()
     if is_written_out:
-        encoding = _encoding(array, plain.chunks, plain, variable)
+        encoding = _encoding(array, plain.chunks, plain)
         chunk = encode_fill_chunk(plain.fill, encoding, variable=variable)
         n_copies = 1 if shares_chunks else plain.n_holes
         check_budget(plain.n_holes, n_copies, len(chunk), fill_budget, variable=variable)
@@ -153,8 +144,7 @@ def _documents(
     fill: Fill | None,
 ) -> tuple[dict[str, Any], dict[str, Any]]:
     """Return ``.zarray`` and ``.zattrs`` with the attributes ``raw``."""
-    encoding = _encoding(array, chunks, plain, variable)
-    filters, compressor = codecs_to_zarr2(encoding.codecs, variable=variable)
+    encoding = _encoding(array, chunks, plain)
     if fill is not None:
         raw.pop("_FillValue", None)
     attributes = json_attributes(raw, variable=variable)
@@ -163,44 +153,48 @@ def _documents(
         "zarr_format": 2,
         "shape": list(array.shape),
         "chunks": list(chunks),
-        "dtype": dtype_to_zarr2(encoding.dtype, variable=variable),
-        "order": "C" if plain is None else _order(plain, variable),
-        "compressor": compressor,
-        "filters": filters,
+        **encoding_to_zarr2(encoding, chunks, None if plain is None else plain.order, variable=variable),
         "fill_value": None if fill is None else fill_to_zarr2(fill, encoding.dtype),
         "dimension_separator": ".",
     }
     return zarray, attributes
 
 
-def _encoding(array: ManifestArray, chunks: tuple[int, ...], plain: PlainArray | None, variable: str) -> ChunkEncoding:
+def _encoding(array: ManifestArray, chunks: tuple[int, ...], plain: PlainArray | None) -> ChunkEncoding:
     """Return the encoding of stored chunks; without any, that of decoded ones."""
     if plain is None or plain.encoding is None:
         return ChunkEncoding.c_order(array.dtype, chunks, (Codec("vlen-utf8"),) if array.dtype.kind == "T" else ())
-    if plain.encoding.dtype.kind == "T" and not plain.encoding.codecs:
-        raise WriterError(
-            f"variable '{variable}' has strings, but no codec that makes bytes of them ('vlen-utf8')",
-            variable=variable,
-            feature=str(array.dtype),
-        )
     return plain.encoding
 
 
-def _order(plain: PlainArray, variable: str) -> str:
-    if plain.order is None:
-        return "C"
+def encoding_to_zarr2(
+    encoding: ChunkEncoding, chunks: tuple[int, ...], order: tuple[int, ...] | None, /, *, variable: str
+) -> dict[str, Any]:
+    """Return the members of ``.zarray`` that say how chunks are decoded."""
+    if encoding.dtype.kind == "T" and not encoding.codecs:
+        raise WriterError(
+            f"variable '{variable}' has strings, but no codec that makes bytes of them ('vlen-utf8')",
+            variable=variable,
+            feature=str(encoding.dtype),
+        )
     # Axes with one element in each chunk may be at any position.
-    order = [axis for axis in plain.order if plain.chunks[axis] > 1]
-    if order == sorted(order, reverse=True):
-        return "F"
-    raise WriterError(
-        f"variable '{variable}' has chunks stored with axes in the order {plain.order}; zarr v2 metadata can express "
-        "C and Fortran order only",
-        Remedy("transpose the variable to the order of its file"),
-        READ_VALUES,
-        variable=variable,
-        feature="transpose",
-    )
+    long = [axis for axis in order or () if chunks[axis] > 1]
+    if long != sorted(long, reverse=True):
+        raise WriterError(
+            f"variable '{variable}' has chunks stored with axes in the order {order}; zarr v2 metadata can express "
+            "C and Fortran order only",
+            Remedy("transpose the variable to the order of its file"),
+            READ_VALUES,
+            variable=variable,
+            feature="transpose",
+        )
+    filters, compressor = codecs_to_zarr2(encoding.codecs, variable=variable)
+    return {
+        "dtype": dtype_to_zarr2(encoding.dtype, variable=variable),
+        "order": "C" if order is None else "F",
+        "compressor": compressor,
+        "filters": filters,
+    }
 
 
 def parse_zarr2(

@@ -5,6 +5,7 @@ from __future__ import annotations
 import base64
 import binascii
 from collections.abc import Mapping, Sequence
+from functools import lru_cache
 from typing import Any
 
 import numcodecs
@@ -163,6 +164,7 @@ def dtype_to_zarr2(dtype: np.dtype[Any], /, *, variable: str) -> Any:
         ) from error
 
 
+@lru_cache(maxsize=1024)
 def _of_zarr(dtype: np.dtype[Any]) -> Any:
     from zarr.dtype import parse_dtype  # now, since most who read have no use for zarr
 

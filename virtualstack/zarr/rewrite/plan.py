@@ -7,7 +7,7 @@ have one encoding and are whole from their first element; chunks without bytes h
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from functools import reduce
 from typing import Any
@@ -24,58 +24,11 @@ from virtualstack.manifests import INLINE, ChunkEncoding, ChunkGrid, ChunkManife
 from virtualstack.manifests.cells import distinct_rows
 from virtualstack.manifests.encoding import native
 from virtualstack.manifests.plain import PlainArray, longest_cells, match_axes
+from virtualstack.zarr.client import Client
 from virtualstack.zarr.metadata.encode import can_encode, can_hold
 from virtualstack.zarr.rewrite.matching import match_chunks
 from virtualstack.zarr.rewrite.split import split_uncompressed
 from virtualstack.zarr.uniform import MAX_CHUNK_BYTES, count_overlaps, split_chunks
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Abilities:
-    """What one kind of references can express.
-
-    Parameters
-    ----------
-    name
-        What messages call them, such as ``"kerchunk references"``.
-    why_not
-        Function that returns why the target cannot express an encoding, as half a sentence, or ``None``. It gets the
-        encoding without the codec that unpacks values by CF attributes, as targets have attributes for it; the chunk
-        shape on array axes; the storage order if it is not C; and the name of the variable.
-    takes_holes
-        Function that returns whether EMPTY and ABSENT chunks of a plain array can be expressed.
-    takes_grid
-        Function that returns whether an array that is not plain can be expressed as it is.
-    streams
-        If true, the target reads manifests one part at a time.
-    """
-
-    name: str
-    why_not: Callable[[ChunkEncoding, tuple[int, ...], tuple[int, ...] | None, str], str | None]
-    takes_holes: Callable[[ManifestArray, PlainArray], bool]
-    takes_grid: Callable[[ManifestArray], bool]
-    streams: bool
-
-    def takes(self, encoding: ChunkEncoding, chunks: tuple[int, ...], order: tuple[int, ...] | None, /) -> bool:
-        """Return whether the target can express an encoding."""
-        return self.why_not(encoding, chunks, order, "") is None
-
-    def why_not_plain(self, array: ManifestArray, /) -> str | None:
-        """Return why the target cannot express an array as a plain one, as half a sentence, or ``None`` if it can."""
-        plain = PlainArray.from_array(array)
-        if isinstance(plain, str):
-            return plain
-        if plain.encoding is not None:
-            reason = self.why_not(plain.encoding, plain.chunks, plain.order, array.name or "")
-            if reason is not None:
-                return reason
-        if self.takes_holes(array, plain):
-            return None
-        return (
-            "its chunks without bytes must be written out, but no chunk in the encoding of the others decodes to "
-            "their fill value"
-        )
-
 
 _MAX_CANDIDATES = 8
 _MAX_CELL_GROWTH = 64
@@ -93,7 +46,7 @@ class RewritePlan:
     """The form of an array that costs least."""
 
     array: ManifestArray
-    target: Abilities
+    target: Client
     grid: ChunkGrid
     chunks: tuple[int, ...]
     order: tuple[int, ...] | None
@@ -164,7 +117,7 @@ class RewritePlan:
         )
 
 
-def plan_rewrite(array: ManifestArray, target: Abilities, /) -> RewritePlan:
+def plan_rewrite(array: ManifestArray, target: Client, /) -> RewritePlan:
     """Find the cheapest form of an array: with its chunks unchanged, or with uncompressed chunks cut into smaller ones.
 
     Nothing is read; see :func:`_cheapest`.
@@ -176,10 +129,10 @@ def plan_rewrite(array: ManifestArray, target: Abilities, /) -> RewritePlan:
     return _estimated(plan)
 
 
-def plan_anew(array: ManifestArray, target: Abilities, /) -> RewritePlan | None:
+def plan_anew(array: ManifestArray, target: Client, /) -> RewritePlan | None:
     """Plan to encode all chunks as unpacked values; ``None`` if that is impossible."""
     plan = _anew(_compact(array), target)
-    if plan.n_absent or not target.takes(plan.encoding, plan.chunks, plan.order):
+    if plan.n_absent or target.why_not(plan.encoding, plan.chunks, plan.order) is not None:
         return None
     return _estimated(plan)
 
@@ -188,7 +141,7 @@ def _compact(array: ManifestArray) -> ManifestArray:
     return replace(array, manifest=array.in_memory().compact())
 
 
-def _cheapest(array: ManifestArray, target: Abilities) -> RewritePlan:
+def _cheapest(array: ManifestArray, target: Client) -> RewritePlan:
     """Choose chunk shape, encoding and fill value so that the fewest elements are re-encoded.
 
     The existing chunk shapes and encodings are tried, the most frequent first. All chunks are encoded with zlib if a
@@ -214,7 +167,7 @@ def _cheapest(array: ManifestArray, target: Abilities) -> RewritePlan:
             continue
         plain = _without_packing(encoding)
         is_packed = plain is not encoding
-        if not (is_packed or native(encoding.dtype) == array.dtype) or not target.takes(plain, chunks, order):
+        if not (is_packed or native(encoding.dtype) == array.dtype) or target.why_not(plain, chunks, order) is not None:
             continue
         encoding = encoding.with_strides(step if n > 1 else 0 for step, n in zip(encoding.strides, chunks, strict=True))
         compatible = np.array([_is_alike(x, encoding, chunks) for x in manifest.encodings], np.bool_)
@@ -230,7 +183,7 @@ def _cheapest(array: ManifestArray, target: Abilities) -> RewritePlan:
     if best is not None and best.n_elements <= math.prod(array.shape):
         return best
     anew = _anew(array, target)
-    if best is None or (anew.n_elements < best.n_elements and target.takes(anew.encoding, anew.chunks, None)):
+    if best is None or (anew.n_elements < best.n_elements and target.why_not(anew.encoding, anew.chunks, None) is None):
         return anew
     return best
 
@@ -312,7 +265,7 @@ def _is_alike(encoding: ChunkEncoding, main: ChunkEncoding, chunks: Sequence[int
 
 def _plan(
     array: ManifestArray,
-    target: Abilities,
+    target: Client,
     encoding: ChunkEncoding,
     chunks: tuple[int, ...],
     order: tuple[int, ...] | None,
@@ -342,7 +295,7 @@ def _plan(
     )
 
 
-def _anew(array: ManifestArray, target: Abilities) -> RewritePlan:
+def _anew(array: ManifestArray, target: Client) -> RewritePlan:
     """Encode all chunks, in the shape that most elements have, or in smaller ones if that shape is very large."""
     itemsize = max(array.dtype.itemsize, 1)
     largest = max(MAX_CHUNK_BYTES, math.prod(array.shape) * itemsize // _MAX_PARTS)

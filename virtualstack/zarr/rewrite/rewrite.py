@@ -16,8 +16,9 @@ from virtualstack.reading import OnAbsent, check_absent, read_array
 from virtualstack.sizes import byte_count
 from virtualstack.storage import Storage, StorageLike
 from virtualstack.system import Threads
+from virtualstack.zarr.client import Client
 from virtualstack.zarr.metadata.encode import encode_cell
-from virtualstack.zarr.rewrite.plan import Abilities, RewritePlan, plan_anew, plan_rewrite
+from virtualstack.zarr.rewrite.plan import RewritePlan, plan_anew, plan_rewrite
 
 _MAX_THREADS = 8
 _MAX_DECODED_BYTES = 1 << 30
@@ -61,7 +62,7 @@ class Budget:
 
 
 def fitting(
-    target: Abilities,
+    target: Client,
     /,
     *,
     inline_limit: int,
@@ -88,7 +89,7 @@ def fitting(
 
 
 def _fit(
-    array: ManifestArray, target: Abilities, inline_limit: int, budget: Budget | None, storage: StorageLike
+    array: ManifestArray, target: Client, inline_limit: int, budget: Budget | None, storage: StorageLike
 ) -> ManifestArray:
     seen = repack(array if target.streams else array.whole())
     reason = target.why_not_plain(seen)
