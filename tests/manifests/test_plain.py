@@ -8,7 +8,7 @@ from hypothesis import assume, given, settings
 
 from tests.amount import examples
 from virtualstack.manifests import ChunkAxis, ChunkEncoding, ChunkGrid, unpack
-from virtualstack.manifests.plain import ArrayForm, PlainArray, _odd_lengths, describe, match_axes, why_not_plain
+from virtualstack.manifests.plain import PlainArray, _odd_lengths, describe, find_differences, match_axes, why_not_plain
 from virtualstack.testing.strategies import ZLIB, in_pages, known_arrays, store_array
 
 
@@ -19,7 +19,7 @@ def stored(shape, chunks, name, **options):
 def test_a_plain_array_says_so():
     """And which targets take it."""
     array = stored((6, 4), (2, 4), "a")
-    assert ArrayForm.from_array(array).kinds == ("plain",)
+    assert list(find_differences(array)) == ["plain"]
     assert "codecs: uncompressed" in describe(array)
     assert describe(array).endswith("plain: any zarr, kerchunk or Icechunk target takes it as it is")
 
@@ -27,19 +27,16 @@ def test_a_plain_array_says_so():
 def test_rectilinear_counts_the_odd_chunks():
     """The last chunk of a file stands mid-array; the last one of all may be short."""
     array = np.concatenate([stored((365, 4), (30, 2), "b"), stored((366, 4), (30, 2), "c")])
-    form = ArrayForm.from_array(array)
-    assert form.kinds == ("rectilinear",)
-    assert form.odd_lengths == {0: (30, 2)}
-    assert "rectilinear: 2 of 52 chunks are not 30 long along axis 0" in form.lines()
+    assert find_differences(array) == {"rectilinear": ["2 of 52 chunks are not 30 long along axis 0"]}
 
 
 @pytest.mark.parametrize(
     ("options", "differs"),
     [
-        ({"codecs": (ZLIB,)}, {"codecs": ("uncompressed", "numcodecs.zlib")}),
-        ({"stored_dtype": ">f8"}, {"byte order": ("little", "big")}),
-        ({"chunks": (1, 4)}, {"chunk shape": ("2 x 4", "1 x 4")}),
-        ({"dtype": "f4"}, {"dtype": ("float64", "float32")}),
+        ({"codecs": (ZLIB,)}, "codecs: uncompressed, numcodecs.zlib"),
+        ({"stored_dtype": ">f8"}, "byte order: little, big"),
+        ({"chunks": (1, 4)}, "chunk shape: 2 x 4, 1 x 4"),
+        ({"dtype": "f4"}, "dtype: float64, float32"),
     ],
     ids=["codecs", "byte order", "chunk shape", "dtype"],
 )
@@ -50,11 +47,9 @@ def test_mixed_encodings_say_what_differs(options, differs):
     values = np.ones((6, 4), options.pop("dtype", "f8"))
     odd = store_array(values, options.pop("chunks", (2, 4)), url="memory://plain/e", **options).array
     array = np.concatenate([odd, *many])
-    form = ArrayForm.from_array(array)
-    assert "mixed encodings" in form.kinds
-    assert form.encodings == differs
-    assert form.n_other_encoding == odd.manifest.summary().n_chunks
-    assert f"{form.n_other_encoding} chunks are not stored as most are" in describe(array)
+    line = f"{odd.manifest.summary().n_chunks} chunks are not stored as most are ({differs})"
+    assert find_differences(array)["mixed encodings"] == [line]
+    assert f"mixed encodings: {line}" in describe(array).splitlines()
 
 
 def test_mixed_packing_is_told_by_its_attributes():
@@ -68,14 +63,15 @@ def test_mixed_packing_is_told_by_its_attributes():
         ).array
         for scale in (0.5, 0.25)
     ]
-    assert list(ArrayForm.from_array(np.concatenate(parts)).encodings) == ["packing"]
+    (line,) = find_differences(np.concatenate(parts))["mixed encodings"]
+    assert line.startswith("2 chunks are not stored as most are (packing: ")
+    assert ";" not in line
 
 
 def test_equal_chunks_that_are_shorter_than_stored_ones_are_unaligned():
     """Slices have left the beginning of each."""
-    form = ArrayForm.from_array(np.concatenate([stored((2, 4), (2, 4), f"h{i}")[:1] for i in range(3)]))
-    assert form.kinds == ("unaligned",)
-    assert "unaligned: 3 chunks are shorter than the stored ones" in form.lines()
+    array = np.concatenate([stored((2, 4), (2, 4), f"h{i}")[:1] for i in range(3)])
+    assert find_differences(array) == {"unaligned": ["3 chunks are shorter than the stored ones"]}
 
 
 @pytest.mark.parametrize(
@@ -85,19 +81,20 @@ def test_equal_chunks_that_are_shorter_than_stored_ones_are_unaligned():
 )
 def test_unaligned_counts_chunks(key, n_cut, n_turned):
     """Those that begin within a stored chunk, and those seen otherwise than they lie."""
-    form = ArrayForm.from_array(stored((6, 4), (2, 4), "f")[key])
-    assert "unaligned" in form.kinds
-    assert (form.n_cut, form.n_turned) == (n_cut, n_turned)
-    assert sum("unaligned" in line for line in form.lines()) == (n_cut > 0) + (n_turned > 0)
+    lines = find_differences(stored((6, 4), (2, 4), "f")[key])["unaligned"]
+    cut = [f"{n_cut} chunks begin within a stored one: a slice, or other chunks, cut it"] if n_cut else []
+    assert lines == [
+        *cut,
+        *([f"{n_turned} chunks are seen with steps, reversed, repeated or in part"] if n_turned else []),
+    ]
 
 
 def test_mixed_fills_count_holes():
     """Of another fill value than the array's."""
     holes = np.array([[1], [0]], np.uint8)
     parts = [stored((4, 2), (2, 2), f"g{fill}", fill=fill, holes=holes) for fill in (1, 2)]
-    form = ArrayForm.from_array(np.concatenate(parts))
-    assert (form.kinds, form.n_other_fill) == (("mixed fills",), 1)
-    assert "mixed fills: 1 holes have another fill value than the array" in form.lines()
+    found = find_differences(np.concatenate(parts))
+    assert found == {"mixed fills": ["1 holes have another fill value than the array"]}
 
 
 @settings(deadline=None, max_examples=examples(100))
@@ -108,9 +105,11 @@ def test_an_array_has_a_form_exactly_as_it_is_plain_or_not(left, right):
     if left.array.ndim and left.array.shape == right.array.shape and left.array.dtype == right.array.dtype:
         arrays.append(np.concatenate(arrays))
     for array in arrays:
-        form = ArrayForm.from_array(array)
-        assert (form.kinds == ("plain",)) is (why_not_plain(array) is None)
-        assert len(form.lines()) > (form.obstacle is not None)
+        found = find_differences(array)
+        assert found
+        assert all(found.values())
+        assert (list(found) == ["plain"]) is (why_not_plain(array) is None)
+        assert ("not plain: " in describe(array)) is (why_not_plain(array) is not None)
 
 
 @settings(deadline=None, max_examples=examples(100))

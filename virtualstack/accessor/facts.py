@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import shutil
 from abc import abstractmethod
 from collections.abc import Iterable, Iterator, Mapping
@@ -263,7 +264,7 @@ def _report_rows(path: str, dataset: xr.Dataset) -> Iterator[tuple[Any, ...]]:
     """Return the rows of the report of one group."""
     from virtualstack.dataset import get_refusals, virtual_array
     from virtualstack.kerchunk.writer import how_taken
-    from virtualstack.manifests.plain import ArrayForm, describe
+    from virtualstack.manifests.plain import describe, find_differences
 
     refusals = get_refusals(dataset)
     kept = {x.path: x for x in refusals if x.kind in ("inlined", "packed")}
@@ -277,8 +278,14 @@ def _report_rows(path: str, dataset: xr.Dataset) -> Iterator[tuple[Any, ...]]:
         refusal = kept.get(array.name or "")
         detail = describe(replace(array, name=name))
         state, text = ("virtual", detail) if refusal is None else (refusal.kind, f"{refusal.reason}\n{detail}")
-        form = ArrayForm.from_array(array)
-        yield name, state, ", ".join(form.kinds), form.n_chunks, how_taken(array), _one_line(text)
+        yield (
+            name,
+            state,
+            ", ".join(find_differences(array)),
+            math.prod(array.grid.shape),
+            how_taken(array),
+            _one_line(text),
+        )
     for x in refusals:
         if x.kind in ("refused", "noted"):
             yield x.path, x.kind, "", None, "", _one_line(x.reason)

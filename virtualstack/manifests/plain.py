@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import json
 import math
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Sequence
+from dataclasses import dataclass
 
 import numpy as np
 from numpy.typing import NDArray
@@ -124,78 +124,45 @@ def longest_cells(manifest: ChunkManifest, grid: ChunkGrid, /) -> NDArray[np.int
     return longest
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class ArrayForm:
-    """How an array differs from a plain one, and how many of its chunks do."""
+def find_differences(array: ManifestArray, /) -> dict[str, list[str]]:
+    """Return how an array differs from a plain one, as lines with numbers of chunks by kind; no bytes are read.
 
-    n_chunks: int
-    obstacle: str | None
-    odd_lengths: Mapping[int, tuple[int, int]]
-    encodings: Mapping[str, tuple[str, ...]]
-    n_other_encoding: int
-    n_cut: int
-    n_turned: int
-    n_other_fill: int
-    n_cropped: int = 0
-
-    @classmethod
-    def from_array(cls, array: ManifestArray, /) -> ArrayForm:
-        """Count the differences of an array by array operations; no bytes are read."""
-        manifest = array.in_memory().compact()
-        rows = manifest.entries["encoding"][~manifest.holes]
-        counts = np.bincount(rows, minlength=len(manifest.encodings))
-        parts: dict[ChunkEncoding, int] = {}
-        for encoding, n in zip(manifest.encodings, counts.tolist(), strict=True):
-            part = encoding.decoding().with_strides(())
-            parts[part] = parts.get(part, 0) + n
-        ordered = sorted(parts, key=lambda part: -parts[part])
-        turned = [
-            match_axes(encoding, longest.tolist()) is None
-            for encoding, longest in zip(manifest.encodings, longest_cells(manifest, array.grid), strict=True)
-        ]
-        form = cls(
-            n_chunks=manifest.entries.size,
-            obstacle=why_not_plain(array),
-            odd_lengths={i: _odd_lengths(array.grid, i) for i, x in enumerate(array.grid.axes) if not x.is_regular},
-            encodings=_differences(ordered),
-            n_other_encoding=rows.size - max(parts.values(), default=0),
-            n_cut=0 if manifest.starts is None else int(np.count_nonzero(manifest.starts)),
-            n_turned=int(counts[turned].sum()),
-            n_other_fill=int(np.count_nonzero(manifest.holes & (manifest.entries["encoding"] != 0))),
-        )
-        return form if form.kinds else replace(form, n_cropped=form.n_chunks)
-
-    @property
-    def kinds(self) -> tuple[str, ...]:
-        """``("plain",)``, or some of "rectilinear", "mixed encodings", "unaligned" and "mixed fills"."""
-        found = {
-            "plain": self.obstacle is None,
-            "rectilinear": bool(self.odd_lengths),
-            "mixed encodings": bool(self.encodings),
-            "unaligned": bool(self.n_cut or self.n_turned or self.n_cropped),
-            "mixed fills": bool(self.n_other_fill),
-        }
-        return tuple(kind for kind, is_so in found.items() if is_so)
-
-    def lines(self) -> list[str]:
-        """Return one line for each difference, with the number of chunks that have it."""
-        if self.obstacle is None:
-            return ["plain: any zarr, kerchunk or Icechunk target takes it as it is"]
-        said = [f"not plain: {self.obstacle}; a vstack takes it as it is"]
-        for axis, (length, n) in self.odd_lengths.items():
-            said.append(f"rectilinear: {n:,} of {self.n_chunks:,} chunks are not {length} long along axis {axis}")
-        if self.encodings:
-            shown = "; ".join(f"{key}: {_listed(values)}" for key, values in self.encodings.items())
-            said.append(f"mixed encodings: {self.n_other_encoding:,} chunks are not stored as most are ({shown})")
-        if self.n_cut:
-            said.append(f"unaligned: {self.n_cut:,} chunks begin within a stored one: a slice, or other chunks, cut it")
-        if self.n_turned:
-            said.append(f"unaligned: {self.n_turned:,} chunks are seen with steps, reversed, repeated or in part")
-        if self.n_cropped:
-            said.append(f"unaligned: {self.n_cropped:,} chunks are shorter than the stored ones")
-        if self.n_other_fill:
-            said.append(f"mixed fills: {self.n_other_fill:,} holes have another fill value than the array")
-        return said
+    The kinds are "plain" alone, or some of "rectilinear", "mixed encodings", "unaligned" and "mixed fills".
+    """
+    if why_not_plain(array) is None:
+        return {"plain": ["any zarr, kerchunk or Icechunk target takes it as it is"]}
+    manifest = array.in_memory().compact()
+    n_chunks = manifest.entries.size
+    rows = manifest.entries["encoding"][~manifest.holes]
+    counts = np.bincount(rows, minlength=len(manifest.encodings))
+    parts: dict[ChunkEncoding, int] = {}
+    for encoding, n in zip(manifest.encodings, counts.tolist(), strict=True):
+        part = encoding.decoding().with_strides(())
+        parts[part] = parts.get(part, 0) + n
+    found: dict[str, list[str]] = {}
+    for i, axis in enumerate(array.grid.axes):
+        if not axis.is_regular:
+            length, n = _odd_lengths(array.grid, i)
+            line = f"{n:,} of {n_chunks:,} chunks are not {length} long along axis {i}"
+            found.setdefault("rectilinear", []).append(line)
+    if columns := _differences(sorted(parts, key=lambda part: -parts[part])):
+        shown = "; ".join(f"{key}: {_listed(values)}" for key, values in columns.items())
+        n = rows.size - max(parts.values())
+        found["mixed encodings"] = [f"{n:,} chunks are not stored as most are ({shown})"]
+    unaligned = []
+    if manifest.starts is not None and (n := int(np.count_nonzero(manifest.starts))):
+        unaligned.append(f"{n:,} chunks begin within a stored one: a slice, or other chunks, cut it")
+    turned = [
+        match_axes(encoding, longest.tolist()) is None
+        for encoding, longest in zip(manifest.encodings, longest_cells(manifest, array.grid), strict=True)
+    ]
+    if n := int(counts[turned].sum()):
+        unaligned.append(f"{n:,} chunks are seen with steps, reversed, repeated or in part")
+    if unaligned:
+        found["unaligned"] = unaligned
+    if n := int(np.count_nonzero(manifest.holes & (manifest.entries["encoding"] != 0))):
+        found["mixed fills"] = [f"{n:,} holes have another fill value than the array"]
+    return found or {"unaligned": [f"{n_chunks:,} chunks are shorter than the stored ones"]}
 
 
 def _odd_lengths(grid: ChunkGrid, axis: int) -> tuple[int, int]:
@@ -236,11 +203,13 @@ def describe(array: ManifestArray, /) -> str:
     array = array.whole()
     count, manifest = array.in_memory().summary(), array.in_memory().compact()
     codecs = sorted({" + ".join(codec.name for codec in x.codecs) or "uncompressed" for x in manifest.encodings})
+    reason = why_not_plain(array)
     lines = [
         f"{array.dtype} {array.shape}, {array.grid!r}: {counted(count.n_chunks, 'chunk')}",
         f"{count.n_references} references, {count.n_inline} inline, {count.n_empty} EMPTY, {count.n_absent} ABSENT; "
         f"{count.nbytes} stored bytes in {counted(len(manifest.locations), 'source')}",
         f"codecs: {'; '.join(codecs) or 'none'}",
-        *ArrayForm.from_array(array).lines(),
+        *([] if reason is None else [f"not plain: {reason}; a vstack takes it as it is"]),
+        *(f"{kind}: {line}" for kind, different in find_differences(array).items() for line in different),
     ]
     return "\n".join(lines)
