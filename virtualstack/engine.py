@@ -16,12 +16,12 @@ from xarray.backends.store import StoreBackendEntrypoint
 from virtualstack.dataset import text_coordinates
 from virtualstack.dataset.opening import Opening, account_for, tree_of, warn_of_groups
 from virtualstack.errors import ReaderError, Remedy
-from virtualstack.formats.base import Reader, ReadOptions, Unsupported
+from virtualstack.formats.base import Reader, ReadOptions
 from virtualstack.formats.registry import find_reader
 from virtualstack.lazy import lazy_variable
 from virtualstack.location import absolute_url, split_url
 from virtualstack.manifests import ManifestGroup, text_arrays
-from virtualstack.options import OPENING, VALUES, with_options
+from virtualstack.options import OPENING, VALUES, Unsupported, with_options
 from virtualstack.rasters import raster_variable
 from virtualstack.scanning.one import read_one
 from virtualstack.storage import Allow, Stale, Storage, StorageLike

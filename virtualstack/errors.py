@@ -31,7 +31,7 @@ from __future__ import annotations
 from collections.abc import Callable, Collection, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
-from typing import Any, Self
+from typing import Any, Self, TypeAliasType, get_args
 
 from virtualstack.printable import printable
 
@@ -149,8 +149,9 @@ def advised(what: str, /, *remedies: Remedy) -> str:
     return f"{what.rstrip('.')}{'' if what.endswith('?') else end} {said}"
 
 
-def check_word(option: str, value: object, words: Collection[object], /) -> None:
-    """Raise `ValueError` if an option has none of its values."""
+def check_word(option: str, value: object, words: TypeAliasType | Collection[object], /) -> None:
+    """Raise `ValueError` if an option has none of its values, which may be declared as the type of the option."""
+    words = get_args(words.__value__) if isinstance(words, TypeAliasType) else words
     if value not in words:
         *first, last = map(repr, words)
         raise ValueError(f"{option}={value!r}; it must be {', '.join(first)} or {last}")

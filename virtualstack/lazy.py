@@ -17,7 +17,8 @@ from xarray.coding.strings import create_vlen_dtype
 from xarray.core import indexing
 
 from virtualstack.manifests import ChunkAxis, ManifestArray, packed_encoding
-from virtualstack.reading import OnAbsent, check_absent, read_array, read_points
+from virtualstack.options import OnAbsent
+from virtualstack.reading import check_absent, read_array, read_points
 from virtualstack.sizes import byte_count
 from virtualstack.storage import Storage, StorageLike
 

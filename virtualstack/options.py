@@ -1,11 +1,19 @@
-"""Options that many functions take: their words, written once, and their place in the help of each function."""
+"""Options that many functions take: what they accept and their description, once, and their place in the help."""
 
 from __future__ import annotations
 
 import inspect
 import re
 from collections.abc import Callable, Iterable
-from typing import Any, cast
+from typing import Any, Literal, cast
+
+type Codecs = Literal["common", "any"]
+type Join = Literal["exact", "outer", "inner", "left", "right", "override"]
+type JoinToStore = Literal["exact", "left", "outer"]
+type OnAbsent = Literal["fill", "raise"]
+type OnError = Literal["raise", "skip"]
+type OnMissing = Literal["keep", "mask"]
+type Unsupported = Literal["inline", "raise", "skip"]
 
 OPENING = """
 reader

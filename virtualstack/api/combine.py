@@ -7,10 +7,10 @@ from typing import Any, Literal
 
 import xarray as xr
 
-from virtualstack.combine import Combine, CombineOptions, Join, Labelling, Nested, flatten, nest_like
+from virtualstack.combine import Combine, CombineOptions, Labelling, Nested, flatten, nest_like
 from virtualstack.combine import combine_datasets as combine_by
 from virtualstack.dataset import declared_dataset
-from virtualstack.options import JOINING, with_options
+from virtualstack.options import JOINING, Join, with_options
 from virtualstack.planning import Duplicates
 from virtualstack.storage import StorageLike
 

@@ -11,10 +11,11 @@ import xarray as xr
 
 from virtualstack.combine import Nested, flatten, nest_like
 from virtualstack.dataset import declared_dataset
-from virtualstack.dataset.opening import OnError, Opening, account_for, open_groups, warn_of_groups, what_is_left_out
+from virtualstack.dataset.opening import Opening, account_for, open_groups, warn_of_groups, what_is_left_out
 from virtualstack.errors import CombineError, SourceNotFoundError, VirtualStackError
 from virtualstack.formats.base import Reader
 from virtualstack.manifests import ManifestGroup, Refusal
+from virtualstack.options import OnError
 from virtualstack.scanning.many import scan
 from virtualstack.storage import Storage
 from virtualstack.storage.handles import Handle, find_handle, is_one, reach

@@ -10,13 +10,13 @@ import xarray as xr
 
 from virtualstack.api.each import Path, open_all
 from virtualstack.api.one import open_virtual_dataset, open_virtual_datatree
-from virtualstack.combine import Combine, CombineOptions, Join, Labelling, Nested, combine_trees
+from virtualstack.combine import Combine, CombineOptions, Labelling, Nested, combine_trees
 from virtualstack.combine import combine_datasets as combine_by
 from virtualstack.dataset import get_refusals, with_refusals
-from virtualstack.dataset.opening import OnError, Opening
-from virtualstack.formats.base import Reader, Unsupported
+from virtualstack.dataset.opening import Opening
+from virtualstack.formats.base import Reader
 from virtualstack.manifests import ManifestGroup
-from virtualstack.options import JOINING, OPENING, with_options
+from virtualstack.options import JOINING, OPENING, Join, OnError, Unsupported, with_options
 from virtualstack.planning import Duplicates
 from virtualstack.storage import Allow, Stale, StorageLike
 

@@ -9,9 +9,9 @@ from typing import Any, TypedDict
 import xarray as xr
 
 from virtualstack.dataset.opening import Opening, account_for, warn_of_groups
-from virtualstack.formats.base import Reader, Unsupported
+from virtualstack.formats.base import Reader
 from virtualstack.manifests import ManifestGroup
-from virtualstack.options import OPENING, with_options
+from virtualstack.options import OPENING, Unsupported, with_options
 from virtualstack.scanning.one import read_one
 from virtualstack.storage import Allow, Stale, StorageLike
 

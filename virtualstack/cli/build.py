@@ -8,9 +8,10 @@ from typing import Any
 import click
 
 from virtualstack.cli import options
-from virtualstack.cli.commands import command, complete_files, option
+from virtualstack.cli.commands import choice, command, complete_files, option
 from virtualstack.cli.joining import NAMES, joining_files, joining_to_store, taken
 from virtualstack.cli.options import JOINING
+from virtualstack.options import JoinToStore
 
 FILES_HELP = "Path, pattern, URL, or sample:model; @LIST for a file of such lines, @- for stdin."
 
@@ -128,7 +129,7 @@ def _taken(given: dict[str, Any]) -> dict[str, Any]:
 @joining_to_store
 @option(
     "--join",
-    type=click.Choice(["exact", "left", "outer"]),
+    type=choice(JoinToStore),
     default="exact",
     section=JOINING,
     help="What may differ from the store along other dimensions: nothing; left leaves out labels that the store lacks; "

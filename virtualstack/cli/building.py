@@ -35,6 +35,7 @@ from virtualstack.kerchunk.references import is_one_file
 from virtualstack.location import absolute_url, local_path
 from virtualstack.manifests import ManifestGroup
 from virtualstack.manifests.chunk_map import count_sources
+from virtualstack.options import OnAbsent
 from virtualstack.planning import FileFacts, Plan
 from virtualstack.planning.dimension import main_dimension
 from virtualstack.planning.groups import declared_facts
@@ -66,7 +67,7 @@ class Build(Files):
     tolerance: float | pd.Timedelta | None
     expand: tuple[str, ...]
     rewrite: str | None
-    absent: Literal["raise", "fill"] | None
+    absent: OnAbsent | None
     message: str | None
     relative: bool
     checksums: bool

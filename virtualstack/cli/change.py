@@ -9,11 +9,12 @@ import click
 
 from virtualstack.cli import options
 from virtualstack.cli.build import FILES_HELP, reading_files
-from virtualstack.cli.commands import command, complete_files, option
+from virtualstack.cli.commands import choice, command, complete_files, option
 from virtualstack.cli.facts import maybe_dry
 from virtualstack.cli.joining import making_dimensions, sources_of_labels
 from virtualstack.cli.output import step, wants_progress
 from virtualstack.cli.store import open_store, report_snapshot
+from virtualstack.options import JoinToStore
 
 if TYPE_CHECKING:
     import numpy as np
@@ -37,7 +38,7 @@ if TYPE_CHECKING:
 )
 @option(
     "--join",
-    type=click.Choice(["exact", "left", "outer"]),
+    type=choice(JoinToStore),
     default="exact",
     section=options.JOINING,
     help="What to do with labels along other dimensions that the store lacks: an error, leave out, add "
@@ -55,7 +56,7 @@ def update(
     store: str,
     dim: str | None,
     prefer: Literal["first", "last", "newest"] | None,
-    join: Literal["exact", "left", "outer"],
+    join: JoinToStore,
     new_dim: tuple[tuple[str, str, str | None], ...],
     relative: bool,
     checksums: bool,

@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 import sys
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, TypeAliasType, get_args
 
 import click
 
@@ -135,6 +135,11 @@ def command(name: str, /, *, examples: Sequence[str], **settings: Any) -> Callab
 def option(*names: str, section: str = "Options", **settings: Any) -> Callable[[Callable[..., Any]], Any]:
     """Return a decorator that adds an option, as :func:`click.option` does, in a section of the help."""
     return click.option(*names, cls=Option, section=section, **settings)
+
+
+def choice(words: TypeAliasType, /) -> click.Choice[str]:
+    """Return the type of an option that takes the words of :mod:`virtualstack.options`."""
+    return click.Choice(get_args(words.__value__))
 
 
 def complete_files(_: click.Context, __: click.Parameter, incomplete: str) -> list[CompletionItem]:

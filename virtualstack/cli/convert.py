@@ -10,6 +10,7 @@ from virtualstack.cli import options
 from virtualstack.cli.commands import command, complete_files, option
 from virtualstack.cli.facts import dry_facts, dry_text, maybe_dry
 from virtualstack.cli.output import report, say, wants_progress, worded
+from virtualstack.options import OnAbsent
 from virtualstack.printable import counted
 
 
@@ -61,7 +62,7 @@ def convert(
     reader: str | None,
     remote_protocol: str | None,
     relative: bool,
-    absent: Literal["raise", "fill"],
+    absent: OnAbsent,
     rewrite: str | None,
     allow: tuple[str, ...],
     message: str | None,

@@ -22,6 +22,7 @@ from virtualstack.errors import (
 )
 from virtualstack.location import absolute_url
 from virtualstack.manifests import ManifestGroup
+from virtualstack.options import OnError, Unsupported
 from virtualstack.printable import did_you_mean, first_names
 from virtualstack.readers import ReadOptions
 from virtualstack.scanning.many import scan
@@ -75,10 +76,10 @@ class Files:
     reader: str | None
     group: str | None
     drop_variables: tuple[str, ...]
-    unsupported: Literal["inline", "raise", "skip"]
+    unsupported: Unsupported
     inline_limit: int
     unpack: Literal["all", "differing", "never"] | None
-    on_error: Literal["raise", "skip"]
+    on_error: OnError
     executor: Literal["threads", "processes"] | None
     cache: str | None
     allow: tuple[str, ...]

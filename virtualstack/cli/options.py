@@ -13,7 +13,8 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from virtualstack.cli.commands import complete_files, complete_names, option
+from virtualstack.cli.commands import choice, complete_files, complete_names, option
+from virtualstack.options import OnAbsent, OnError, Unsupported
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -282,7 +283,7 @@ def absent(*, default: str | None, told: str) -> Callable[[Callable[..., Any]], 
     """Return ``--absent``, with a default and its description."""
     return option(
         "--absent",
-        type=click.Choice(["raise", "fill"]),
+        type=choice(OnAbsent),
         default=default,
         help="What to do with ABSENT chunks if the target cannot express them: an error, or the fill value "
         f"[default: {told}].",
@@ -301,7 +302,7 @@ expand = option(
 
 unsupported = option(
     "--unsupported",
-    type=click.Choice(["inline", "raise", "skip"]),
+    type=choice(Unsupported),
     default="inline",
     section=READING,
     help="What to do with a variable that cannot be referenced [default: inline its values if they are small].",
@@ -309,7 +310,7 @@ unsupported = option(
 
 on_error = option(
     "--on-error",
-    type=click.Choice(["raise", "skip"]),
+    type=choice(OnError),
     default="raise",
     section=READING,
     help="What to do with a file that cannot be opened; skip leaves it out with a warning [default: raise].",

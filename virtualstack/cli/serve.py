@@ -9,11 +9,12 @@ from typing import Any
 import click
 
 from virtualstack.cli import options
-from virtualstack.cli.commands import command, complete_files, option
+from virtualstack.cli.commands import choice, command, complete_files, option
 from virtualstack.cli.facts import dry_text, maybe_dry
 from virtualstack.cli.joining import NAMES, joining_files, taken
 from virtualstack.cli.output import say, show, worded
 from virtualstack.errors import MissingDependencyError, VirtualStackError
+from virtualstack.options import Codecs, OnAbsent
 
 _LOOPBACK = "127.0.0.1", "::1", "localhost"
 
@@ -75,13 +76,13 @@ def _chunk(text: str) -> tuple[str, int]:
 )
 @option(
     "--codecs",
-    type=click.Choice(["common", "any"]),
+    type=choice(Codecs),
     default="common",
     help="Send stored chunks if all zarr clients know the codecs, or if only zarr-python does [default: common].",
 )
 @option(
     "--absent",
-    type=click.Choice(["fill", "raise"]),
+    type=choice(OnAbsent),
     default="fill",
     help="Chunks without a source: the fill value, or an error [default: fill].",
 )

@@ -4,14 +4,15 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from datetime import timedelta
-from typing import TYPE_CHECKING, Any, Literal
+from typing import TYPE_CHECKING, Any
 
 import click
 
 from virtualstack.cli import options
-from virtualstack.cli.commands import Command, command, complete_files, option
+from virtualstack.cli.commands import Command, choice, command, complete_files, option
 from virtualstack.cli.facts import dry_facts, dry_text, iso_time, maybe_dry, plain
 from virtualstack.cli.output import report, short_paths, wants_progress
+from virtualstack.options import OnMissing
 from virtualstack.sizes import human_bytes
 
 if TYPE_CHECKING:
@@ -122,7 +123,7 @@ def verify(store: str, allow: tuple[str, ...], storage: Any, at: Any, sample: in
 )
 @option(
     "--missing",
-    type=click.Choice(["keep", "mask"]),
+    type=choice(OnMissing),
     default="keep",
     help="What to do with chunks of missing sources [default: keep; mask makes them missing values].",
 )
@@ -135,7 +136,7 @@ def refresh(
     store: str,
     allow: tuple[str, ...],
     storage: Any,
-    missing: Literal["keep", "mask"],
+    missing: OnMissing,
     message: str | None,
     dry_run: bool,
     reader: str | None,

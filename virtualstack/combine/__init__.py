@@ -1,7 +1,6 @@
 """Combination of many virtual datasets or trees: they are ordered, aligned and joined; all else must be equal."""
 
 from virtualstack.combine.align import reindex_dataset
-from virtualstack.combine.conflicts import Join
 from virtualstack.combine.datasets import (
     Combine,
     CombineOptions,
@@ -19,7 +18,6 @@ __all__ = [
     "CombineOptions",
     "FromAttribute",
     "FromName",
-    "Join",
     "Labelling",
     "Nested",
     "combine_datasets",

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, replace
-from typing import Any, Literal
+from typing import Any
 
 from virtualstack.combine.concat import concat_parts
 from virtualstack.combine.equal_variables import KEEP_STORED, Remedies, the_same
@@ -15,6 +15,7 @@ from virtualstack.combine.region import Region, placed, with_dims
 from virtualstack.errors import CombineError, Remedy, UnsupportedFeatureError
 from virtualstack.manifests import ManifestGroup
 from virtualstack.manifests.manifest import Overlay
+from virtualstack.options import JoinToStore
 from virtualstack.planning import make_plan
 from virtualstack.planning.dimension import main_dimension
 from virtualstack.planning.groups import declared_facts
@@ -175,7 +176,7 @@ class Addition:
         append_dim: str | None = None,
         region: Region | None = None,
         ordered: bool,
-        join: Literal["exact", "left", "outer"],
+        join: JoinToStore,
         combine_options: Mapping[str, Any] | None,
         storage: StorageLike,
     ) -> Addition | None:

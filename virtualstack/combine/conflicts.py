@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from datetime import timedelta
-from typing import Any, Literal, cast, get_args
+from typing import Any, Literal, cast
 
 import numpy as np
 import pandas as pd
@@ -26,11 +26,10 @@ from virtualstack.manifests import (
     unpack,
     value_changing,
 )
+from virtualstack.options import Join
 from virtualstack.storage import Storage
 
-type Join = Literal["exact", "outer", "inner", "left", "right", "override"]
-
-_COMPAT = ("equals", "identical", "broadcast_equals", "no_conflicts", "override")
+type _Compat = Literal["equals", "identical", "broadcast_equals", "no_conflicts", "override"]
 _ATTRS = ("drop", "drop_conflicts", "identical", "no_conflicts", "override")
 
 
@@ -67,7 +66,7 @@ class Rules:
     tolerance: int | float | pd.Timedelta | None = None
     data_vars: Literal["minimal", "different", "all"] | frozenset[str] | None = None
     coords: Literal["minimal", "different", "all"] | frozenset[str] = frozenset()
-    compat: Literal["equals", "identical", "broadcast_equals", "no_conflicts", "override"] = "equals"
+    compat: _Compat = "equals"
     combine_attrs: str | Callable[..., Any] | None = None
     fill_value: Any = None
     remedies: tuple[Remedy, ...] = ()
@@ -82,11 +81,11 @@ class Rules:
         unknown = sorted(options.keys() - set(known))
         if unknown:
             raise ValueError(f"combine_options has {unknown}; the known ones are {list(known)}")
-        check_word("join", join, get_args(Join.__value__))
+        check_word("join", join, Join)
         for key in ("data_vars", "coords"):
             if key in options and not (key == "data_vars" and options[key] is None):
                 options[key] = _names(key, options[key])
-        check_word("compat", options.get("compat", "equals"), _COMPAT)
+        check_word("compat", options.get("compat", "equals"), _Compat)
         attrs = options.get("combine_attrs")
         if attrs is not None and not callable(attrs):
             check_word("combine_attrs", attrs, _ATTRS)

@@ -11,13 +11,14 @@ import xarray as xr
 
 from virtualstack.combine.align import align
 from virtualstack.combine.concat import merge_parts
-from virtualstack.combine.conflicts import Join, Rules, unpack_differing
+from virtualstack.combine.conflicts import Rules, unpack_differing
 from virtualstack.combine.new_dim import Labelling, check_labellings, make_labels, with_new_dim
 from virtualstack.combine.order import combine_by_coords, have_an_order, join_tiles
 from virtualstack.combine.part import Part
 from virtualstack.combine.planned import Nodes, Planning, plan_parts, with_labels_from, without_order
 from virtualstack.errors import CombineError, Remedy, check_word, naming_group
-from virtualstack.planning import DUPLICATES, Duplicates, Plan
+from virtualstack.options import Join
+from virtualstack.planning import Duplicates, Plan
 from virtualstack.storage import Storage, StorageLike
 
 type Combine = Literal["by_coords", "nested"]
@@ -80,7 +81,8 @@ class CombineOptions:
             ``tolerance`` or ``new_dim`` is not valid.
         """
         check_word("unpack", unpack, (False, True, "differing", None))
-        check_word("duplicates", duplicates, (*DUPLICATES, None))
+        if duplicates is not None:
+            check_word("duplicates", duplicates, Duplicates)
         if labels is not None and not isinstance(labels, Mapping):
             raise ValueError(f"labels={labels!r}; it must map dimensions to variables, such as {{'Time': 'Times'}}")
         return cls(
@@ -95,7 +97,7 @@ class CombineOptions:
 
 
 def _dims(combine: Combine, concat_dim: str | Sequence[str | None] | None) -> list[str | None] | None:
-    check_word("combine", combine, ("by_coords", "nested"))
+    check_word("combine", combine, Combine)
     if combine == "by_coords":
         return None
     if concat_dim is None:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, replace
-from typing import Any, Literal, cast
+from typing import Any, cast
 
 import numpy as np
 import xarray as xr
@@ -19,6 +19,7 @@ from virtualstack.errors import ChunkAlignmentError, Code, CombineError, Remedy
 from virtualstack.manifests import ABSENT, ChunkAxis, ManifestArray, ManifestGroup, other_meaning, unpack
 from virtualstack.manifests.agreement import value_text
 from virtualstack.manifests.indexing import refine
+from virtualstack.options import JoinToStore
 from virtualstack.storage import Storage
 
 TEXT = "OSTU"
@@ -42,7 +43,7 @@ class Fitting:
         Storage by which values are read that must be compared.
     """
 
-    join: Literal["exact", "left", "outer"]
+    join: JoinToStore
     rules: Rules
     storage: Storage
 

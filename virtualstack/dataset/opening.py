@@ -5,22 +5,21 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import PurePosixPath
-from typing import Any, Literal, cast
+from typing import Any, cast
 
 import xarray as xr
 
 from virtualstack.dataset.decode import to_dataset
 from virtualstack.dataset.hdfeos import only_structure, with_fields
 from virtualstack.errors import GroupNotFoundError, ReaderError, Remedy, StorageError, UnsupportedFeatureError, advised
-from virtualstack.formats.base import PARTS, Assembler, Reader, ReadOptions, Unsupported
+from virtualstack.formats.base import PARTS, Assembler, Reader, ReadOptions
 from virtualstack.formats.registry import find_reader
 from virtualstack.manifests import ManifestGroup, Refusal
+from virtualstack.options import OnError, Unsupported
 from virtualstack.printable import counted, first_names
 from virtualstack.storage import Allow, Stale, Storage, StorageLike
 from virtualstack.storage.threads import concurrently
 from virtualstack.warning import warn
-
-type OnError = Literal["raise", "skip"]
 
 _MAX_SHOWN_REASONS = 5
 """Number of refused variables whose reasons a message shows; remedies that need names list all of them."""

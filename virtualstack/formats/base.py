@@ -4,16 +4,15 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
-from typing import ClassVar, Literal, Protocol, runtime_checkable
+from typing import ClassVar, Protocol, runtime_checkable
 
 from virtualstack.errors import ReaderError, check_word
 from virtualstack.location import is_http, is_remote, outermost
 from virtualstack.manifests import ChunkManifest, ManifestGroup
 from virtualstack.manifests.manifest import Manifest
+from virtualstack.options import Unsupported
 from virtualstack.sizes import byte_count
 from virtualstack.storage import Allow, Permission, Storage, read_allowed_urls
-
-type Unsupported = Literal["inline", "raise", "skip"]
 
 PARTS = "virtualstack:parts"
 """Attribute of a group that is one of several parts; its value is the name of the reader that assembles them."""
@@ -106,7 +105,7 @@ class ReadOptions:
         TypeError, ValueError
             An option has a wrong type, or an unknown value.
         """
-        check_word("unsupported", unsupported, ("inline", "raise", "skip"))
+        check_word("unsupported", unsupported, Unsupported)
         return cls(
             group=group,
             is_tree=True if isinstance(group, str) and group.strip("/") else is_tree,

@@ -17,8 +17,8 @@ from virtualstack.icechunk.reader import SessionSources, read_session
 from virtualstack.icechunk.writer import all_or_nothing, check_store, group_path, write_group
 from virtualstack.manifests import INLINE, ManifestArray, ManifestGroup, unify
 from virtualstack.manifests.manifest import Overlay
+from virtualstack.options import JoinToStore, OnAbsent
 from virtualstack.progress import Show
-from virtualstack.reading import OnAbsent
 from virtualstack.storage import Storage, StorageLike
 from virtualstack.zarr.rewrite.rewrite import Budget, fitting
 
@@ -41,7 +41,7 @@ def writing(
     append_dim: str | None = None,
     region: Region | None = None,
     ordered: bool = True,
-    join: Literal["exact", "left", "outer"] = "exact",
+    join: JoinToStore = "exact",
     combine_options: Mapping[str, Any] | None = None,
     storage: StorageLike = None,
     absent: OnAbsent = "raise",

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Mapping
-from typing import Any, Literal
+from typing import Any
 
 from virtualstack.combine.addition import Addition, check_complete
 from virtualstack.errors import WriterError
@@ -13,6 +13,7 @@ from virtualstack.kerchunk.reader import Kerchunk
 from virtualstack.kerchunk.writer import write_kerchunk
 from virtualstack.location import absolute_url
 from virtualstack.manifests import INLINE, ChunkManifest, ManifestGroup
+from virtualstack.options import JoinToStore
 from virtualstack.storage import Allow, Storage, StorageLike, read_allowed_urls
 
 
@@ -23,7 +24,7 @@ def to_kerchunk(
     *,
     append_dim: str | None = None,
     ordered: bool = True,
-    join: Literal["exact", "left", "outer"] = "exact",
+    join: JoinToStore = "exact",
     combine_options: Mapping[str, Any] | None = None,
     storage: StorageLike = None,
     allow: Allow = None,

@@ -21,8 +21,8 @@ from virtualstack.kerchunk.document import parquet_files, reference_dict, refere
 from virtualstack.kerchunk.references import FILE_SUFFIXES, FOLDER_SUFFIXES
 from virtualstack.location import absolute_url, join_url, local_path, split_url
 from virtualstack.manifests import ManifestArray, ManifestGroup, repack
+from virtualstack.options import OnAbsent
 from virtualstack.progress import Show
-from virtualstack.reading import OnAbsent
 from virtualstack.storage import Bytes, LocalTarget, Storage, StorageLike, Target
 from virtualstack.storage.atomic import sync_folders
 from virtualstack.storage.permission import named_in

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from typing import Any, Literal, get_args
+from typing import Any, Literal
 
 import numpy as np
 import pandas as pd
@@ -23,7 +23,6 @@ from virtualstack.planning.telling import Axis, candidates, enough_words, tellin
 from virtualstack.printable import counted
 
 type Duplicates = Literal["first", "last", "raise"]
-DUPLICATES: tuple[str, ...] = get_args(Duplicates.__value__)
 
 _MAX_NAMED_PAIRS = 1 << 12
 

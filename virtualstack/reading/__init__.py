@@ -1,7 +1,6 @@
 """Selection to values: plan, fetch, decode."""
 
-from virtualstack.reading.plan import OnAbsent
 from virtualstack.reading.read import check_absent, read_array, read_points
 from virtualstack.reading.together import fetched
 
-__all__ = ["OnAbsent", "check_absent", "fetched", "read_array", "read_points"]
+__all__ = ["check_absent", "fetched", "read_array", "read_points"]

@@ -6,7 +6,7 @@ import math
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from functools import lru_cache
-from typing import Any, Literal
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -19,11 +19,11 @@ from virtualstack.location import Location
 from virtualstack.manifests import ABSENT, FIRST, INLINE, ChunkEncoding, ChunkManifest, Fill, ManifestArray
 from virtualstack.manifests.cells import begins_run
 from virtualstack.manifests.grid import as_range
+from virtualstack.options import OnAbsent
 from virtualstack.printable import counted
 from virtualstack.reading.selection import Selection
 from virtualstack.storage import Bytes
 
-type OnAbsent = Literal["fill", "raise"]
 """How ABSENT chunks are read: ``"fill"`` reads the fill value, ``"raise"`` is an error."""
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import operator
 from collections.abc import Iterator, Sequence
 from concurrent.futures import Future
-from typing import Any, Literal
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -13,6 +13,7 @@ from numpy.typing import NDArray
 from virtualstack.codecs.pipeline import CodecError
 from virtualstack.errors import ReaderError, Remedy, StorageError, UnsupportedFeatureError, check_word
 from virtualstack.manifests import FIRST, INLINE, ChunkAxis, ChunkEncoding, ChunkManifest, ManifestArray
+from virtualstack.options import OnAbsent
 from virtualstack.reading.decode import DecodeBatch, fill_holes
 from virtualstack.reading.fetch import StoredBytes, batches, decode_pool, fetch, n_decoders, read_ahead_pool
 from virtualstack.reading.plan import Plan, find_decoding, make_plan, only_fill, strided, undecodable
@@ -26,7 +27,7 @@ def read_array(
     storage: StorageLike = None,
     /,
     *,
-    absent: Literal["fill", "raise"] = "fill",
+    absent: OnAbsent = "fill",
 ) -> NDArray[Any]:
     """Read a selection of a virtual array.
 
@@ -50,7 +51,7 @@ def read_points(
     storage: StorageLike = None,
     /,
     *,
-    absent: Literal["fill", "raise"] = "fill",
+    absent: OnAbsent = "fill",
 ) -> NDArray[Any]:
     """Read points of a virtual array; each chunk that holds points is read once."""
     check_absent(absent)
@@ -61,9 +62,7 @@ def read_points(
     return out.reshape(points[0].shape + out.shape[1:])
 
 
-def _read(
-    array: ManifestArray, selection: Selection, storage: Storage, absent: Literal["fill", "raise"]
-) -> NDArray[Any]:
+def _read(array: ManifestArray, selection: Selection, storage: Storage, absent: OnAbsent) -> NDArray[Any]:
     try:
         out = np.ndarray(selection.whole_shape, array.dtype)  # np.empty makes 'S1' of 'S0'
     except MemoryError as error:  # a few bytes of metadata may declare any shape
@@ -89,7 +88,7 @@ def _read(
 
 def check_absent(absent: str, /) -> None:
     """Raise `ValueError` for an unknown option: a typing error must not read ABSENT chunks as fill."""
-    check_word("absent", absent, ("fill", "raise"))
+    check_word("absent", absent, OnAbsent)
 
 
 def _read_chunks(plan: Plan, out: NDArray[Any], storage: Storage) -> None:

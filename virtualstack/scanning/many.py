@@ -9,12 +9,12 @@ from numbers import Integral, Real
 from threading import TIMEOUT_MAX
 from typing import Any
 
-from virtualstack.dataset.opening import OnError
 from virtualstack.errors import StorageError, VirtualStackError, check_word
 from virtualstack.formats.base import Reader, ReadOptions, access_of_source, is_alone
 from virtualstack.formats.registry import find_reader
 from virtualstack.location import outermost, split_url
 from virtualstack.manifests import ManifestGroup
+from virtualstack.options import OnError
 from virtualstack.progress import Progress, Show, progress_shown
 from virtualstack.scanning.cache import ScanCache
 from virtualstack.scanning.job import Job, Outcome, with_retries
@@ -125,7 +125,7 @@ def scan(
     >>> [sorted(group.arrays) for group in groups]
     [['rain', 'time'], ['rain', 'time']]
     """
-    check_word("on_error", on_error, ("raise", "skip"))
+    check_word("on_error", on_error, OnError)
     _check_kinds(retries, timeout, options)
     if retries is not None and retries < 0:
         raise ValueError(f"retries={retries} is negative. Give 0 or more")

@@ -9,12 +9,13 @@ from typing import Literal, overload
 import pandas as pd
 import xarray as xr
 
-from virtualstack.dataset.opening import OnError, Opening, account_for, are_parts_of_one, open_groups
+from virtualstack.dataset.opening import Opening, account_for, are_parts_of_one, open_groups
 from virtualstack.drawing.html import MAX_LISTED, folded, make_page, table
 from virtualstack.errors import check_word
-from virtualstack.formats.base import Reader, ReadOptions, Unsupported
+from virtualstack.formats.base import Reader, ReadOptions
 from virtualstack.manifests import ManifestGroup
 from virtualstack.manifests.display import group_html
+from virtualstack.options import OnError, Unsupported
 from virtualstack.printable import counted
 from virtualstack.storage import Storage
 from virtualstack.warning import warn
@@ -136,7 +137,7 @@ class ScanResult(Sequence[ManifestGroup]):
                 f"unsupported={unsupported!r}; after a scan it must be 'raise' or 'skip'. To inline values, scan "
                 "with options=vs.readers.ReadOptions(inline_limit=...)"
             )
-        check_word("on_error", on_error, ("raise", "skip"))
+        check_word("on_error", on_error, OnError)
         scanned: Unsupported = "inline" if self.options.inline_limit else "raise"
         opening = Opening(
             options=self.options,

@@ -12,6 +12,7 @@ from typing import Any, Literal
 from urllib.parse import quote
 
 from virtualstack.errors import MissingDependencyError, check_word
+from virtualstack.options import Codecs
 
 try:
     from starlette.applications import Starlette
@@ -91,7 +92,7 @@ def app(
     [2]
     """
     check_absent(absent)
-    check_word("codecs", codecs, ("common", "any"))
+    check_word("codecs", codecs, Codecs)
     clients = make_clients(chunks, any_codec=codecs == "any", absent=absent)
     hosts = hosts or _LOCAL_HOSTS
     allowed = read_allowed_urls(allow)

@@ -13,7 +13,7 @@ from typing import Any
 
 from virtualstack.location import Location, is_http
 from virtualstack.manifests import ENTRY, ManifestArray, ManifestGroup, ManifestNode
-from virtualstack.reading import OnAbsent
+from virtualstack.options import OnAbsent
 from virtualstack.serve.http import Document, RawHeaders, make_hash
 from virtualstack.storage import Storage
 from virtualstack.zarr.client import Client, ZarrFormat

@@ -6,7 +6,7 @@ import contextlib
 import itertools
 from collections.abc import Callable, Iterable, Iterator, Mapping, Set
 from dataclasses import dataclass, replace
-from typing import Any, Literal, Protocol, cast
+from typing import Any, Protocol, cast
 
 import numpy as np
 import pandas as pd
@@ -22,6 +22,7 @@ from virtualstack.errors import CombineError, ReaderError, StorageError, check_w
 from virtualstack.location import Location
 from virtualstack.manifests import ABSENT, EMPTY, ENTRY, INLINE, ChunkAxis, ChunkManifest, ManifestArray, ManifestGroup
 from virtualstack.manifests.manifest import Overlay
+from virtualstack.options import OnMissing
 from virtualstack.printable import MAX_SHOWN_ITEMS, counted, printable
 from virtualstack.storage import Storage
 from virtualstack.storage.digests import ALL
@@ -31,8 +32,6 @@ from virtualstack.vstack.rescan import Rescan, Scanned, rescan
 from virtualstack.vstack.save import Stored
 from virtualstack.vstack.shown import WRITE_AGAIN, Cells, cells_of_sources, check_order, shown_in
 from virtualstack.vstack.verify import SourceProblem, stale_sources
-
-type OnMissing = Literal["keep", "mask"]
 
 
 class _AtSnapshot(Protocol):
@@ -95,7 +94,7 @@ def refresh[R: _AtSnapshot](
     message: str | None = None,
 ) -> Refreshed[R]:
     """Scan changed sources again; see :meth:`Repository.refresh`. ``open_at`` opens the repository at a snapshot."""
-    check_word("missing", missing, ("keep", "mask"))
+    check_word("missing", missing, OnMissing)
     shown = shown_in(store.group, store.opened.archive(store.snapshot))
     storage = storage.only(store.opened.permission)
     stale = stale_sources(shown, storage)

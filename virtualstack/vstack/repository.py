@@ -23,7 +23,7 @@ from virtualstack.errors import Remedy
 from virtualstack.formats.base import Reader, ReadOptions
 from virtualstack.location import absolute_url
 from virtualstack.manifests import ManifestGroup
-from virtualstack.options import OPENING, VALUES, with_options
+from virtualstack.options import OPENING, VALUES, OnMissing, with_options
 from virtualstack.printable import printable
 from virtualstack.progress import Progress
 from virtualstack.scanning.workers import ExecutorLike
@@ -42,7 +42,7 @@ from virtualstack.vstack.log import Log, read_log
 from virtualstack.vstack.overwrite import write
 from virtualstack.vstack.parts import PartLike, groups_from, with_coordinates
 from virtualstack.vstack.reader import At, open_snapshot, permission_for_snapshot, snapshot_group
-from virtualstack.vstack.refresh import OnMissing, Refreshed, refresh
+from virtualstack.vstack.refresh import Refreshed, refresh
 from virtualstack.vstack.relocate import relocate
 from virtualstack.vstack.rescan import Rescan
 from virtualstack.vstack.save import Stored, save

@@ -14,6 +14,7 @@ from virtualstack.errors import Remedy, WriterError
 from virtualstack.location import absolute_url
 from virtualstack.manifests import ManifestGroup
 from virtualstack.manifests.manifest import Overlay
+from virtualstack.options import JoinToStore
 from virtualstack.progress import Show
 from virtualstack.storage import Allow, ObjectStore, Storage, StorageLike
 from virtualstack.vstack.format.history import OpenStore, newest, read_snapshot
@@ -109,7 +110,7 @@ def save(
     append_dim: str | None = None,
     region: Region | None = None,
     ordered: bool = True,
-    join: Literal["exact", "left", "outer"] = "exact",
+    join: JoinToStore = "exact",
     combine_options: Mapping[str, Any] | None = None,
     message: str | None = None,
     relative: bool = False,

@@ -9,8 +9,8 @@ from typing import Literal
 from virtualstack.errors import WriterError
 from virtualstack.manifests import ChunkEncoding, ManifestArray
 from virtualstack.manifests.plain import PlainArray
+from virtualstack.options import OnAbsent
 from virtualstack.printable import first_names
-from virtualstack.reading import OnAbsent
 from virtualstack.zarr.documents import codec_documents
 from virtualstack.zarr.metadata.version2 import encoding_to_zarr2, takes_holes
 

@@ -16,7 +16,8 @@ from virtualstack.cache import ByteCache
 from virtualstack.errors import UnsupportedFeatureError
 from virtualstack.manifests import ManifestArray, ManifestGroup
 from virtualstack.manifests.grid import parse_cell
-from virtualstack.reading import OnAbsent, check_absent
+from virtualstack.options import OnAbsent
+from virtualstack.reading import check_absent
 from virtualstack.storage import Bytes, Storage, StorageLike
 from virtualstack.zarr.client import Client
 from virtualstack.zarr.documents import attributes_document, group_document

@@ -11,8 +11,9 @@ import numpy as np
 from virtualstack.codecs.pipeline import CodecError
 from virtualstack.errors import UNCHANGED, Remedy, WriterError
 from virtualstack.manifests import INLINE, ManifestArray, inlined, repack
+from virtualstack.options import OnAbsent
 from virtualstack.printable import counted
-from virtualstack.reading import OnAbsent, check_absent, read_array
+from virtualstack.reading import check_absent, read_array
 from virtualstack.sizes import byte_count
 from virtualstack.storage import Storage, StorageLike
 from virtualstack.system import Threads
