@@ -1,4 +1,5 @@
 from pathlib import Path
+from unittest.mock import Mock
 
 import h5py
 import numpy as np
@@ -11,7 +12,9 @@ from tests.formats.hdf5.test_virtual_datasets import (
     put,
     refusal,
 )
+from virtualstack.formats.hdf5 import walk
 from virtualstack.formats.hdf5.library import Library
+from virtualstack.formats.hdf5.structures.object_header import read_object_header
 
 GROWS = space((6,), ((0,), (1,), None, (U,)), maxshape=(U,))
 NUMBERED = space((0, 6), ((0, 0), (U, 1), (1, 1), (1, 6)), maxshape=(U, 6))
@@ -101,3 +104,25 @@ def test_what_grows_beyond_its_maximal_shape_is_refused(tmp_path):
         file["x"].shape  # noqa: B018
     reason = "the object cannot be opened: its sources fill (6,), and it grows to (5,) at most"
     assert reasons(group_of(tmp_path / "v.h5"))["/x"] == reason
+
+
+@pytest.mark.parametrize("damaged", [False, True])
+def test_only_the_path_to_a_source_is_read(damaged, tmp_path, monkeypatch):
+    """Neither the other objects of its file nor their damage count."""
+    with h5py.File(tmp_path / "s.h5", "w", libver="latest") as file:
+        file["a/x"] = np.arange(6)
+        for i in range(50):
+            file[f"others/{i}/x"] = np.arange(6)
+        other = h5py.h5o.get_info(file["others"].id).addr
+    raw = bytearray((tmp_path / "s.h5").read_bytes())
+    raw[other + 6] ^= damaged
+    (tmp_path / "s.h5").write_bytes(raw)
+    make_virtual_of_one(tmp_path / "v.h5", "s.h5", "a/x")
+    headers: list[int] = []
+    monkeypatch.setattr(
+        walk, "read_object_header", lambda at, widths: headers.append(at) or read_object_header(at, widths)
+    )
+    monkeypatch.setattr(Library, "_ask", Mock(side_effect=AssertionError("the HDF5 library was asked")))
+    array = group_of(tmp_path / "v.h5").arrays["x"]
+    assert len(headers) == 5  # two of the virtual dataset's file, three on the path
+    np.testing.assert_array_equal(values_of(array), np.arange(6))

@@ -39,6 +39,7 @@ from virtualstack.formats.hdf5.walk import (
     located,
     mappings_in,
     read_header_chunks,
+    read_object,
 )
 
 _OUTSIDE = -1
@@ -52,7 +53,7 @@ type FindExtent = Callable[[str, Sequence[VirtualMapping], tuple[int, ...]], tup
 
 
 class ParsedView:
-    """`FileView` of a walk."""
+    """`FileView` of a walk; the objects on a path can be found without one."""
 
     def __init__(
         self, objects: FileObjects, metadata: MetadataSource, library: Library, extent: FindExtent | None = None
@@ -113,13 +114,15 @@ class ParsedView:
     def find(self, path: str, /) -> HDF5Variable | None:
         """Return the dataset at a path; ``None`` if no dataset exists there."""
         raw_path = path.encode("utf-8", "surrogateescape")
-        address = self._follow(raw_path, self._objects.superblock.root)
-        if address == _OUTSIDE:
-            raise LostValuesError(f"a virtual dataset (VDS) whose source '{path}' is a link to another file")
-        if address is None or self._objects.by_address[address].kind != "dataset":
-            return None
         try:
+            address = self._follow(raw_path, self._objects.superblock.root)
+            if address == _OUTSIDE:
+                raise LostValuesError(f"a virtual dataset (VDS) whose source '{path}' is a link to another file")
+            if address is None or self._object(address).kind != "dataset":
+                return None
             return self.variable(self._at(address), decode_text(raw_path.rpartition(b"/")[2]), raw_path, path)
+        except StructureError:
+            return self._library.find(path)
         except LostObjectError as error:
             raise LostValuesError(f"a virtual dataset (VDS) whose source '{path}' is damaged: {error}") from error
 
@@ -188,6 +191,9 @@ class ParsedView:
 
     # -- links ------------------------------------------------------------------------------------------------
 
+    def _object(self, address: int) -> FileObject:
+        return read_object(self._metadata, self._objects, address)
+
     def _at(self, address: int) -> LinkTarget:
         return LinkTarget(kind=self._objects.by_address[address].kind, address=address)
 
@@ -229,7 +235,7 @@ class ParsedView:
 
     def _names(self, group: int) -> dict[bytes, Link]:
         if group not in self._links:
-            self._links[group] = {link.name: link for link in self._objects.by_address[group].links}
+            self._links[group] = {link.name: link for link in self._object(group).links}
         return self._links[group]
 
 

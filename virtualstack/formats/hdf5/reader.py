@@ -50,7 +50,7 @@ from virtualstack.formats.hdf5.tree import FileView, HDF5Group, HDF5Variable, bu
 from virtualstack.formats.hdf5.variables import extend_records, read_variable
 from virtualstack.formats.hdf5.virtual_datasets import virtual_shape
 from virtualstack.formats.hdf5.virtual_sources import Chain, Datasets, OpenSourceFile, SourceFiles
-from virtualstack.formats.hdf5.walk import walk
+from virtualstack.formats.hdf5.walk import open_objects, walk
 from virtualstack.location import local_path
 from virtualstack.manifests import CF_KEYS, ManifestArray, ManifestGroup, Refusal
 from virtualstack.sizes import byte_count
@@ -130,7 +130,10 @@ class HDF5:
                 variable = file.view.find(path)
                 if variable is None:
                     return None
-                return _source(variable, make_context(file, lambda: build_tree(file.view).paths(), chain))
+                return _source(variable, make_context(file, lambda: paths_in(file), chain))
+
+        def paths_in(file: OpenSourceFile) -> Mapping[int, str]:
+            return build_tree(self._view(file.metadata, file.library, lambda _: False, None)).paths()
 
         def check_there(url: str) -> None:
             path = local_path(url)
@@ -139,7 +142,7 @@ class HDF5:
 
         def open_file(url: str) -> OpenSourceFile:
             check_there(url)
-            return self._open(url, storage, lambda _: False)
+            return self._open(url, storage, None)
 
         def read_linked(url: str) -> ManifestGroup:
             if not follows:
@@ -179,7 +182,7 @@ class HDF5:
             return _group(tree, dims, context, options, {}, links)
 
     def _open(
-        self, url: str, storage: Storage, wants_chunks: Callable[[bytes], bool], extent: FindExtent | None = None
+        self, url: str, storage: Storage, wants_chunks: Callable[[bytes], bool] | None, extent: FindExtent | None = None
     ) -> OpenSourceFile:
         source = storage.source(url)
         where = source.location.url
@@ -197,14 +200,17 @@ class HDF5:
         self,
         metadata: MetadataSource,
         library: Library,
-        wants_chunks: Callable[[bytes], bool],
+        wants_chunks: Callable[[bytes], bool] | None,
         extent: FindExtent | None,
     ) -> FileView:
-        """Find the objects of a file: with the parsers if they can read all groups, else with the HDF5 library."""
+        """Find the objects of a file: with the parsers if they can read all groups, else with the HDF5 library.
+
+        With ``wants_chunks=None`` they are not walked, but read when a path leads to them.
+        """
         if self.metadata == "library":
             return library
         try:
-            objects = walk(metadata, wants_chunks)
+            objects = walk(metadata, wants_chunks) if wants_chunks else open_objects(metadata)
         except StructureError as error:
             if library.is_forbidden:
                 raise LibraryError(f"{error}, and metadata='own' leaves nothing to the HDF5 library") from error

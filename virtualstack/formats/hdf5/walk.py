@@ -80,10 +80,30 @@ class FileObjects:
 
 def walk(metadata: MetadataSource, wants_chunks: Callable[[bytes], bool], /) -> FileObjects:
     """Read the metadata of a file; chunk indexes only of datasets at paths that are wanted."""
+    return _Walk(metadata, open_objects(metadata), wants_chunks).run()
+
+
+def open_objects(metadata: MetadataSource, /) -> FileObjects:
+    """Read the superblock of a file, and none of its objects."""
     metadata.base = metadata.run(find_superblock(metadata.size))
     superblock = metadata.run(read_superblock(metadata.base, metadata.size))
     metadata.end = superblock.base + superblock.end
-    return _Walk(metadata, FileObjects(superblock=superblock), wants_chunks).run()
+    return FileObjects(superblock=superblock)
+
+
+def read_object(metadata: MetadataSource, objects: FileObjects, address: int, /) -> FileObject:
+    """Read one object if no walk has read it, with its links or its header, without attributes."""
+    if address not in objects.by_address:
+        one = _Walk(metadata, objects, lambda _: True)
+        messages = metadata.run(read_object_header(address, objects.superblock.widths))
+        node = FileObject(kind=_kind(messages))
+        if node.kind == "group":
+            node.links = metadata.run(read_links(messages, objects.superblock))
+        elif node.kind == "dataset":
+            one.scheduler.spawn(_read_dataset(messages, objects.superblock), partial(one.on_dataset, node, b""))
+            one.scheduler.run()
+        objects.by_address[address] = node
+    return objects.by_address[address]
 
 
 class _Walk:
@@ -120,7 +140,7 @@ class _Walk:
         if node.kind == "group":
             self.scheduler.spawn(read_links(messages, self.superblock), partial(self._on_links, node, path))
         elif node.kind == "dataset":
-            self.scheduler.spawn(_read_dataset(messages, self.superblock), partial(self._on_dataset, node, path))
+            self.scheduler.spawn(_read_dataset(messages, self.superblock), partial(self.on_dataset, node, path))
 
     def _on_links(self, node: FileObject, path: bytes, links: list[Link] | StructureError) -> None:
         if isinstance(links, StructureError):
@@ -130,7 +150,8 @@ class _Walk:
             if link.kind == "hard":
                 self._visit(link.address, path + b"/" + link.name)
 
-    def _on_dataset(self, node: FileObject, path: bytes, header: DatasetHeader | StructureError) -> None:
+    def on_dataset(self, node: FileObject, path: bytes, header: DatasetHeader | StructureError) -> None:
+        """Keep the header of a dataset, and read what it refers to."""
         node.header = header
         if not isinstance(header, DatasetHeader):
             return
