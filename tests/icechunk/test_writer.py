@@ -206,6 +206,29 @@ def test_names_that_zarr_does_not_find_again(session, tmp_path, name):
     assert caught.value.variable == name
 
 
+@pytest.mark.parametrize("name", ["zarr.json_notes", "zarr.json.bak"])
+def test_names_that_begin_as_that_of_a_document_are_names(session, tmp_path, name):
+    vs.open_virtual_dataset(netcdf(tmp_path / "a.nc")).rename(t=name).virtual.to_icechunk(session.store)
+    with source(tmp_path / "a.nc") as expected:
+        assert_same(opened(session), expected.rename(t=name))
+
+
+@pytest.mark.parametrize("why", ["dimension", "grid"])
+def test_metadata_that_icechunk_refuses_leave_the_session_as_it_was(tmp_path, why):
+    """Neither what is committed nor other changes of the session go, and the error names the variable."""
+    storage, config = icechunk.in_memory_storage(), may_refer_to(tmp_path)
+    session = icechunk.Repository.create(storage, config, spec_version=1).writable_session("main")
+    zarr.create_array(session.store, name="mine", data=np.arange(3))
+    before = str(session.status())
+    vds = vs.open_virtual_mfdataset(months(tmp_path))[["t"]]
+    if why == "dimension":
+        vds = vds.isel(time=slice(0, 3)).rename(x="\udce9")  # a name in latin-1
+    with pytest.raises(WriterError, match="does not take the metadata of 't'") as caught:
+        vds.virtual.to_icechunk(session.store, mode="w", inline_limit=0)
+    assert caught.value.variable == "t"
+    assert str(session.status()) == before
+
+
 @pytest.mark.parametrize("name", ["a\nb.nc", "a\\b.nc", "./a.nc"])
 def test_names_of_files_that_no_reader_of_a_bucket_opens(tmp_path, name):
     """They are refused before the server is asked, or anything is created there."""

@@ -176,6 +176,7 @@ def write_group(
             if old is not array:
                 planned[where] = _planned(fitted(array), old, store, where, prefixes)
     documents |= {where: x.document for where, x in planned.items()}
+    sync(_check_documents(store, documents))
     sync(_prepare(store, path, documents, replaces=mode == "w"))
     for where, x in reported(planned.items(), progress):
         set_references(store, f"/{where}", x.manifest, x.urls, x.changes.virtual)
@@ -264,6 +265,22 @@ async def _put(store: Any, key: str, data: bytes) -> None:
     await store.set(key, cpu.Buffer.from_bytes(data))
 
 
+async def _check_documents(store: Any, documents: Mapping[str, bytes]) -> None:
+    """Let Icechunk parse all metadata, at a place that nobody uses, before anything is replaced."""
+    icechunk = import_icechunk("vds.virtual.to_icechunk()")
+    for at, document in documents.items():
+        try:
+            await _put(store, _CHECKED, document)
+        except icechunk.InvalidInputError as error:
+            raise WriterError(
+                f"Icechunk does not take the metadata of '{at or '/'}': {read_reason(error)}. Leave it out, or write "
+                "a vstack",
+                variable=at,
+                feature="metadata",
+            ) from error
+        await store.delete(_CHECKED)
+
+
 async def _prepare(store: Any, path: str, documents: Mapping[str, bytes], *, replaces: bool) -> None:
     """Write all metadata, parent groups first."""
     if replaces:
@@ -301,4 +318,5 @@ def _key(path: str, cell: Any) -> str:
 
 
 _PROTOTYPE = cpu.buffer_prototype
+_CHECKED = "__virtualstack_checked/zarr.json"
 _EMPTY_GROUP = b'{"zarr_format": 3, "node_type": "group", "attributes": {}}'
