@@ -16,7 +16,7 @@ from tests.kerchunk.reading import ENGINE_WARNINGS, needs_engine
 from virtualstack.errors import WriterError
 from virtualstack.kerchunk.writer import write_kerchunk
 from virtualstack.testing.strategies import basic_keys, known_arrays
-from virtualstack.zarr.rewrite.rewrite import Budget
+from virtualstack.zarr.rewrite.rewrite import rewrite_limit
 
 needs_engine()
 pytestmark = ENGINE_WARNINGS
@@ -142,7 +142,7 @@ def test_engine_kerchunk_reads_any_join(data, tmp_path):
     array = array.rename_locations(lambda url: f"file://{paths[url]}")
     array = replace(array, dimension_names=tuple(f"d{i}" for i in range(array.ndim)))
     group = vs.ManifestGroup(arrays={"v": array})
-    budget = Budget(nbytes=10**9)
+    budget = 10**9
     try:
         references = write_kerchunk(group, None, inline_limit=0, fill_budget=1 << 30, rewrite=budget)
     except WriterError as error:
@@ -163,8 +163,8 @@ def test_a_budget_that_is_none_is_refused(wrong, tmp_path):
 
 @pytest.mark.parametrize("budget", [np.int64(5000), np.float32(0.5), np.float64(0.5), 0.5])
 def test_a_budget_may_be_a_number_of_numpy(budget):
-    expected = Budget(nbytes=5000) if isinstance(budget, np.integer) else Budget(fraction=0.5)
-    assert Budget.from_option(budget) == expected
+    expected = 5000 if isinstance(budget, np.integer) else 400
+    assert rewrite_limit(budget, 800) == expected
 
 
 def test_nothing_is_written_where_the_budget_is_too_small(series, tmp_path):

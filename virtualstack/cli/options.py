@@ -145,9 +145,9 @@ def _target(text: str) -> str:
 
 
 def _budget(text: str) -> str:
-    from virtualstack.zarr.rewrite.rewrite import Budget
+    from virtualstack.zarr.rewrite.rewrite import rewrite_limit
 
-    Budget.from_option(text)
+    rewrite_limit(text, 0)
     return text
 
 

@@ -20,7 +20,7 @@ from virtualstack.manifests.manifest import Overlay
 from virtualstack.options import JoinToStore, OnAbsent
 from virtualstack.progress import Show
 from virtualstack.storage import Storage, StorageLike
-from virtualstack.zarr.rewrite.rewrite import Budget, fitting
+from virtualstack.zarr.rewrite.rewrite import fitting
 
 _MAX_LOADED_BYTES = 64 << 20
 """Largest size in bytes of a variable of one chunk that is taken into memory if the repository holds the chunk."""
@@ -46,7 +46,7 @@ def writing(
     storage: StorageLike = None,
     absent: OnAbsent = "raise",
     inline_limit: int = 1 << 20,
-    rewrite: Budget | str | float | None = None,
+    rewrite: str | float | None = None,
     progress: Show | None = None,
 ) -> Callable[[ManifestGroup, Any], None]:
     """Check options, and return a function that writes a group into a store with them; see :func:`to_icechunk`."""

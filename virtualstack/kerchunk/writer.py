@@ -30,7 +30,7 @@ from virtualstack.storage.signatures import without_signature
 from virtualstack.zarr.client import Client
 from virtualstack.zarr.metadata.version2 import make_hierarchy
 from virtualstack.zarr.rewrite.plan import plan_rewrite
-from virtualstack.zarr.rewrite.rewrite import Budget, fitting, is_inlined
+from virtualstack.zarr.rewrite.rewrite import fitting, is_inlined
 
 
 def _gzipped(parts: Iterable[Bytes]) -> Iterator[Bytes]:
@@ -65,7 +65,7 @@ def write_kerchunk(
     relative: bool = False,
     fill_budget: int = 1 << 24,
     inline_limit: int = 1 << 20,
-    rewrite: Budget | str | float | None = None,
+    rewrite: str | float | None = None,
     absent: OnAbsent = "fill",
     progress: Show | None = None,
 ) -> dict[str, Any] | None:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 
 import numpy as np
 
@@ -27,39 +27,25 @@ _MAX_DECODED_BYTES = 1 << 30
 _BATCH_CELLS = 64
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Budget:
-    """Limit of how much of a variable may be re-encoded."""
+def rewrite_limit(rewrite: str | float, stored: int, /) -> int:
+    """Return how many bytes of a variable may be re-encoded, from a user's ``rewrite=`` and the bytes that are stored.
 
-    nbytes: int | None = None
-    fraction: float | None = None
-
-    @classmethod
-    def from_option(cls, rewrite: Budget | str | float, /) -> Budget:
-        """Read a user's ``rewrite=``.
-
-        >>> Budget.from_option("1%"), Budget.from_option("64 KiB")
-        (Budget(nbytes=None, fraction=0.01), Budget(nbytes=65536, fraction=None))
-        """
-        if isinstance(rewrite, Budget):
-            return rewrite
-        if isinstance(rewrite, float | np.floating) or (isinstance(rewrite, str) and rewrite.strip().endswith("%")):
-            try:
-                fraction = rewrite if isinstance(rewrite, float | np.floating) else float(rewrite.strip()[:-1]) / 100
-            except ValueError:
-                fraction = -1.0
-            if 0 <= fraction <= (1 if isinstance(rewrite, float | np.floating) else 1e9):
-                return cls(fraction=fraction)
-        elif not isinstance(rewrite, bool):
-            return cls(nbytes=byte_count(rewrite, option="rewrite"))
-        raise ValueError(
-            f"rewrite={rewrite!r} is not a budget. Give a part of the stored bytes, such as '1%' or 0.01, or a "
-            "number of bytes, such as 65536 or '64 MiB'"
-        )
-
-    def limit(self, stored: int, /) -> int:
-        """Return the bytes that a variable may take, from the bytes that it has stored."""
-        return math.floor((self.fraction or 0) * stored * (1 + 1e-9)) if self.nbytes is None else self.nbytes
+    >>> rewrite_limit("1%", 5000), rewrite_limit("64 KiB", 5000)
+    (50, 65536)
+    """
+    if isinstance(rewrite, float | np.floating) or (isinstance(rewrite, str) and rewrite.strip().endswith("%")):
+        try:
+            fraction = float(rewrite.strip()[:-1]) / 100 if isinstance(rewrite, str) else float(rewrite)
+        except ValueError:
+            fraction = -1.0
+        if 0 <= fraction <= (1e9 if isinstance(rewrite, str) else 1):
+            return math.floor(fraction * stored * (1 + 1e-9))
+    elif not isinstance(rewrite, bool):
+        return byte_count(rewrite, option="rewrite")
+    raise ValueError(
+        f"rewrite={rewrite!r} is not a budget. Give a part of the stored bytes, such as '1%' or 0.01, or a "
+        "number of bytes, such as 65536 or '64 MiB'"
+    )
 
 
 def fitting(
@@ -67,7 +53,7 @@ def fitting(
     /,
     *,
     inline_limit: int,
-    rewrite: Budget | str | float | None,
+    rewrite: str | float | None,
     absent: OnAbsent,
     storage: StorageLike,
 ) -> Callable[[ManifestArray], ManifestArray]:
@@ -78,10 +64,11 @@ def fitting(
     only if it has to change.
     """
     check_absent(absent)
-    budget = None if rewrite is None else Budget.from_option(rewrite)
+    if rewrite is not None:
+        rewrite_limit(rewrite, 0)
 
     def fitted(array: ManifestArray) -> ManifestArray:
-        made = _fit(array, target, inline_limit, budget, storage)
+        made = _fit(array, target, inline_limit, rewrite, storage)
         if absent == "raise":
             _refuse_absent(made, target.name)
         return made
@@ -90,7 +77,7 @@ def fitting(
 
 
 def _fit(
-    array: ManifestArray, target: Client, inline_limit: int, budget: Budget | None, storage: StorageLike
+    array: ManifestArray, target: Client, inline_limit: int, budget: str | float | None, storage: StorageLike
 ) -> ManifestArray:
     seen = repack(array if target.streams else array.whole())
     reason = target.why_not_plain(seen)
@@ -98,7 +85,7 @@ def _fit(
         return seen
     array = repack(array.whole()) if target.streams else seen
     plan = plan_rewrite(array, target)
-    limit = budget.limit(plan.stored) if budget else 0
+    limit = 0 if budget is None else rewrite_limit(budget, plan.stored)
     is_small = is_inlined(array, inline_limit)
     if plan.cells.size:
         if is_small and (budget is None or plan.nbytes > limit or array.nbytes <= plan.nbytes):
