@@ -1,5 +1,6 @@
 """The map of the package in docs/explanation/architecture.md is that of the folders, and of the layers."""
 
+import json
 import re
 import shlex
 import subprocess
@@ -113,3 +114,17 @@ def test_the_ci_workflow_calls_the_script():
     """The workflow has no list of checks of its own."""
     workflow = (ROOT / ".github" / "workflows" / "ci.yml").read_text()
     assert re.findall(r"- run: (.+)", workflow) == [".ci/run"]
+
+
+@pytest.mark.parametrize("folder", ["js", "page"])
+def test_a_lock_of_npm_has_checksums_and_no_address(folder):
+    """A registry's address in it would send everyone there; npm takes the one that is configured."""
+    folder = ROOT / "virtualstack" / "serve" / folder
+    declared = json.loads((folder / "package.json").read_text())
+    lock = json.loads(text := (folder / "package-lock.json").read_text())["packages"]
+    root = lock.pop("")
+    assert {key: root[key] for key in ("dependencies", "devDependencies")} == {
+        key: declared[key] for key in ("dependencies", "devDependencies")
+    }
+    assert all(package["integrity"].startswith("sha512-") for package in lock.values())
+    assert "://" not in text

@@ -16,7 +16,7 @@ def needs_packages():
     if shutil.which("node") is None:
         pytest.skip("there is no node")
     if not (SOURCES / "node_modules" / "playwright-core").is_dir():
-        pytest.skip("run 'npm install --no-package-lock' in virtualstack/serve/page")
+        pytest.skip("run 'npm ci' in virtualstack/serve/page")
 
 
 class Browser:

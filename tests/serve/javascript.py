@@ -23,7 +23,7 @@ def why_not() -> str | None:
         if shutil.which(program) is None:
             return f"there is no {program}"
     if not (ROOT / "node_modules" / "zarrita").is_dir():
-        return "the npm packages are not installed: run 'npm install --no-package-lock' in virtualstack/serve/js"
+        return "the npm packages are not installed: run 'npm ci' in virtualstack/serve/js"
     return None
 
 
