@@ -36,6 +36,7 @@ from virtualstack.icechunk.places import repository_storage
 from virtualstack.location import absolute_url
 from virtualstack.manifests import ENTRY, FIRST, INLINE, ChunkManifest, Manifest, ManifestGroup
 from virtualstack.manifests.cells import check_count
+from virtualstack.manifests.grid import chunk_key
 from virtualstack.printable import first_names
 from virtualstack.storage import Storage
 from virtualstack.storage.threads import concurrently
@@ -170,7 +171,7 @@ class SessionSources:
         codes, rows = np.unique(manifest.entries["location"], return_index=True)
         cells = _cells(rows[codes >= FIRST], metadata)
         for code, cell in zip(codes[codes >= FIRST].tolist(), cells, strict=True):
-            self.chunks[absolute_url(manifest.locations[code - FIRST].url)] = store, _key(path, cell)
+            self.chunks[absolute_url(manifest.locations[code - FIRST].url)] = store, chunk_key(path, cell)
 
     def check(self, urls: Sequence[str], /) -> None:
         """Let Icechunk read a byte of each source of the session; an error of Icechunk is raised."""
@@ -373,13 +374,7 @@ class ChunkPages:
         entries["location"][rows] = INLINE
         entries["offset"][rows] = len(manifest.inline) + np.cumsum(lengths) - lengths
         entries["length"][rows] = lengths
-        return ChunkManifest(
-            entries=entries,
-            fills=manifest.fills,
-            encodings=manifest.encodings,
-            locations=manifest.locations,
-            inline=b"".join([manifest.inline, *chunks]),
-        )
+        return replace(manifest, entries=entries, inline=b"".join([manifest.inline, *chunks]))
 
 
 def _cells(rows: NDArray[np.intp], metadata: ArrayMetadata) -> list[list[int]]:
@@ -387,10 +382,6 @@ def _cells(rows: NDArray[np.intp], metadata: ArrayMetadata) -> list[list[int]]:
     grid = metadata.object_grid
     found: list[list[int]] = np.stack(np.unravel_index(rows, grid or (1,)), 1)[:, : len(grid)].tolist()
     return found
-
-
-def _key(path: str, cell: Sequence[int]) -> str:
-    return "/".join((path, "c", *map(str, cell)))
 
 
 async def _chunks(
@@ -402,7 +393,7 @@ async def _chunks(
     async def get(cell: Sequence[int], span: tuple[int, int] | None) -> bytes:
         part = None if span is None else RangeByteRequest(span[0], span[0] + span[1])
         async with limit:
-            data = await store.get(_key(path, cell), cpu.buffer_prototype, part)
+            data = await store.get(chunk_key(path, cell), cpu.buffer_prototype, part)
         return b"" if data is None else bytes(data.to_bytes())
 
     return list(await asyncio.gather(*map(get, cells, ranges)))

@@ -26,6 +26,7 @@ from virtualstack.icechunk.references import (
 )
 from virtualstack.location import Location, split_url
 from virtualstack.manifests import FIRST, ChunkManifest, ManifestArray, ManifestGroup
+from virtualstack.manifests.grid import chunk_key
 from virtualstack.printable import first_names
 from virtualstack.progress import Show, reported
 from virtualstack.storage.dry_run import active_dry_run
@@ -307,14 +308,10 @@ async def _write_chunks(store: Any, planned: Mapping[str, _Planned]) -> None:
 
     for where, x in planned.items():
         for cell in x.changes.removed.tolist():
-            await store.delete(_key(where, cell))
+            await store.delete(chunk_key(where, cell))
         await asyncio.gather(
-            *(put(_key(where, cell), data) for cell, data in inline_chunks(x.manifest, x.changes.inline))
+            *(put(chunk_key(where, cell), data) for cell, data in inline_chunks(x.manifest, x.changes.inline))
         )
-
-
-def _key(path: str, cell: Any) -> str:
-    return "/".join((path, "c", *map(str, cell)))
 
 
 _PROTOTYPE = cpu.buffer_prototype

@@ -121,14 +121,16 @@ def _keys(cells: NDArray[np.int64], shape: tuple[int, ...]) -> pa.Array:
 
 
 def _inline_texts(manifest: ChunkManifest, entries: NDArray[Any]) -> pa.Array:
-    spans = np.stack([entries["offset"], entries["length"]], axis=1)
-    first, which = distinct_rows(spans.T)
-    heap = memoryview(manifest.inline)
-    texts = [
-        "base64:" + base64.b64encode(heap[offset : offset + length]).decode()
-        for offset, length in spans[first].tolist()
-    ]
+    chunks, which = _inline_chunks(manifest, entries)
+    texts = ["base64:" + base64.b64encode(chunk).decode() for chunk in chunks]
     return pa.array(texts, pa.large_string()).take(pa.array(which))
+
+
+def _inline_chunks(manifest: ChunkManifest, entries: NDArray[Any]) -> tuple[Iterator[bytes], NDArray[np.intp]]:
+    """Return the different inline chunks that entries name, and which of them each entry names."""
+    first, which = distinct_rows([entries["offset"], entries["length"]])
+    spans = zip(entries["offset"][first].tolist(), entries["length"][first].tolist(), strict=True)
+    return (manifest.inline[offset : offset + length] for offset, length in spans), which
 
 
 _RECORD_SIZE = 100_000
@@ -176,18 +178,16 @@ def _table(part: ChunkManifest, urls: pa.Array) -> pa.Table:
         pa.array((row - n_other).astype(np.int32), mask=code < FIRST), urls.take(pa.array(used[n_other:] - FIRST))
     )
     columns = [path, np.where(inline, 0, entries["offset"]), np.where(inline, 0, entries["length"])]
-    return pa.table([*columns, _raw(entries, inline, part.inline)], schema=SCHEMA)
+    return pa.table([*columns, _raw(part, entries, inline)], schema=SCHEMA)
 
 
-def _raw(entries: NDArray[Any], inline: NDArray[np.bool_], heap: bytes) -> pa.Array:
+def _raw(part: ChunkManifest, entries: NDArray[Any], inline: NDArray[np.bool_]) -> pa.Array:
     if not inline.any():
         return pa.nulls(len(entries), SCHEMA.field("raw").type)
-    spans = np.stack([entries["offset"][inline], entries["length"][inline]], axis=1)
-    first, which = distinct_rows(spans.T)
     rows = np.zeros(len(entries), np.int32)
-    rows[inline] = which
-    values = [_escape(heap[offset : offset + length]) for offset, length in spans[first].tolist()]
-    return pa.DictionaryArray.from_arrays(pa.array(rows, mask=~inline), pa.array(values, pa.binary()))
+    chunks, rows[inline] = _inline_chunks(part, entries[inline])
+    values = pa.array(map(_escape, chunks), pa.binary())
+    return pa.DictionaryArray.from_arrays(pa.array(rows, mask=~inline), values)
 
 
 def _escape(chunk: bytes) -> bytes:

@@ -337,6 +337,15 @@ def parse_cell(parts: Sequence[str], /) -> tuple[int, ...] | None:
     return numbers if [*map(str, numbers)] == [*parts] else None
 
 
+def chunk_key(path: str, cell: Sequence[int], /) -> str:
+    """Return the key of a chunk in zarr v3.
+
+    >>> chunk_key("t", (0, 1)), chunk_key("x", ())
+    ('t/c/0/1', 'x/c')
+    """
+    return "/".join((path, "c", *map(str, cell)))
+
+
 def cell_of_key(key: str, shape: tuple[int, ...], separator: str, /) -> tuple[int, ...]:
     """Return the index that a key such as ``"0.1"`` names in a grid of a shape."""
     if not shape and key in ("", "0"):

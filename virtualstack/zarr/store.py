@@ -15,7 +15,7 @@ from zarr.core.buffer import Buffer, BufferPrototype
 from virtualstack.cache import ByteCache
 from virtualstack.errors import UnsupportedFeatureError
 from virtualstack.manifests import ManifestArray, ManifestGroup
-from virtualstack.manifests.grid import parse_cell
+from virtualstack.manifests.grid import chunk_key, parse_cell
 from virtualstack.options import OnAbsent
 from virtualstack.reading import check_absent
 from virtualstack.storage import Bytes, Storage, StorageLike
@@ -262,9 +262,7 @@ class ManifestStore(Store):
 
 
 def _chunk_keys(array: ZarrArray) -> Sequence[str]:
-    if not array.array.ndim:
-        return [f"{array.path}/c"] if array.exists else []
-    return ["/".join((array.path, "c", *map(str, cell))) for cell in np.argwhere(array.exists).tolist()]
+    return [chunk_key(array.path, cell) for cell in np.argwhere(array.exists).tolist()]
 
 
 def _span(byte_range: ByteRequest | None, length: int) -> tuple[int, int]:

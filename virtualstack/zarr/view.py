@@ -13,6 +13,7 @@ from zarr.errors import UnknownCodecError
 from zarr.registry import get_codec_class
 
 from virtualstack.manifests import ChunkGrid, ManifestArray, ManifestGroup, ManifestNode
+from virtualstack.manifests.grid import chunk_key
 from virtualstack.reading import read_array
 from virtualstack.storage import StorageLike
 from virtualstack.zarr.chunk_key_encoding import ManifestKeys
@@ -140,7 +141,7 @@ class _View:
 
     def chunk_keys(self) -> set[str]:
         return {
-            _key(path, cell)
+            chunk_key(path, cell)
             for path, (array, chunks) in self.loaded.items()
             for cell in np.ndindex(ChunkGrid.regular(array.shape, chunks).shape)
         }
@@ -222,8 +223,4 @@ def _chunks(
             values = np.zeros(0)  # before others take memory
             there, values = wanted, read_array(array, wanted, storage)
         own: Any = (slice(a.start - b.start, a.stop - b.start) for a, b in zip(box, wanted, strict=True))
-        yield _key(path, cell), zstd.encode(encode_chunk(filled_up(values[(*own, ...)], chunks)))
-
-
-def _key(path: str, cell: tuple[int, ...]) -> str:
-    return "/".join((path, "c", *map(str, cell)))
+        yield chunk_key(path, cell), zstd.encode(encode_chunk(filled_up(values[(*own, ...)], chunks)))
