@@ -2,12 +2,14 @@
 
 import inspect
 from functools import partial
+from pathlib import Path
 
 import h5py
 import numpy as np
 import pytest
 import tifffile
 import xarray as xr
+from xarray.backends.plugins import guess_engine
 
 import virtualstack as vs
 from tests.data.make_grib import message, write
@@ -153,3 +155,34 @@ def test_other_options_say_what_to_do(tmp_path, option):
     for open_ in (xr.open_dataset, xr.open_datatree):
         with pytest.raises(TypeError, match=rf"{name}=.* is .*Leave it out; help\(vs\.open_virtual_dataset\)"):
             open_(tmp_path / "a.nc", engine="virtualstack", **option)
+
+
+@pytest.mark.parametrize("name", ["a.json.gz", "a.parq", "a.parq/", "a.vstack", "a.icechunk"])
+def test_finds_the_engine_of_references(name, tmp_path):
+    ds = xr.Dataset({"t": ("x", [1.0, 2.0])})
+    path = f"{tmp_path}/{name}"
+    if name.endswith("icechunk"):
+        ds.virtual.to_icechunk(path)
+    elif name.endswith("vstack"):
+        ds.virtual.to_vstack(path)
+    else:
+        ds.virtual.to_kerchunk(path.rstrip("/"))
+    assert xr.open_dataset(path)["t"].values.tolist() == [1.0, 2.0]
+    assert xr.open_dataset(Path(path))["t"].values.tolist() == [1.0, 2.0]
+
+
+@pytest.mark.parametrize("name", ["a.nc.dmrpp", "A.PARQ", "a.json.zst"])
+def test_finds_the_engine_by_suffix(name, tmp_path):
+    assert guess_engine(f"{tmp_path}/{name}") == "virtualstack"
+
+
+def test_is_asked_after_the_engine_of_kerchunk(tmp_path):
+    engines = list(xr.backends.list_engines())
+    assert engines.index("kerchunk") < engines.index("virtualstack")
+    assert guess_engine(f"{tmp_path}/a.json") == "kerchunk"
+    assert VirtualStackBackendEntrypoint().guess_can_open(tmp_path / "a.json")
+
+
+@pytest.mark.parametrize("name", ["a.zarr", "a.nc", "a.grib2", "a.tif", "a.zip", "a.hdf", "a"])
+def test_leaves_files_and_zarr_to_other_engines(name, tmp_path):
+    assert not VirtualStackBackendEntrypoint().guess_can_open(tmp_path / name)

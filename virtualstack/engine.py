@@ -17,7 +17,7 @@ from virtualstack.dataset import text_coordinates
 from virtualstack.dataset.opening import Opening, account_for, tree_of, warn_of_groups
 from virtualstack.errors import ReaderError, Remedy
 from virtualstack.formats.base import Reader, ReadOptions
-from virtualstack.formats.registry import find_reader
+from virtualstack.formats.registry import BUILT_IN, find_reader
 from virtualstack.lazy import lazy_variable
 from virtualstack.location import absolute_url, split_url
 from virtualstack.manifests import ManifestGroup, text_arrays
@@ -32,6 +32,10 @@ if TYPE_CHECKING:
 
 _NO_NAME = "__values__"
 """Name in a file of the variable that xarray shows without a name, under the key ``None``."""
+
+
+_GUESSED = "dmrpp", "icechunk", "kerchunk", "vstack"
+"""Formats that xarray finds this engine for by their suffixes."""
 
 
 class _GroupDataStore(AbstractDataStore):
@@ -290,11 +294,14 @@ class VirtualStackBackendEntrypoint(BackendEntrypoint):
         return tree_of(groups, groups["/"].encoding.get("source"), has_indexes=False)
 
     def guess_can_open(self, filename_or_obj: Any) -> bool:
-        """Return true for groups in memory and vstacks: other engines also open files, and users can name this one."""
-        is_path = isinstance(filename_or_obj, str | os.PathLike)
-        return isinstance(filename_or_obj, ManifestGroup) or (
-            is_path and os.fspath(filename_or_obj).rstrip("/").lower().endswith(".vstack")
-        )
+        """Return true for groups in memory, references and stores that are no plain zarr, by their suffixes.
+
+        Other engines open files and zarr. The one of kerchunk is asked before this one if it is installed.
+        """
+        if not isinstance(filename_or_obj, str | os.PathLike):
+            return isinstance(filename_or_obj, ManifestGroup)
+        name = os.fspath(filename_or_obj).rstrip("/").lower()
+        return any(name.endswith(row.suffixes) for row in BUILT_IN if row.name in _GUESSED)
 
 
 class OpenedGroupEntrypoint(VirtualStackBackendEntrypoint):
