@@ -1138,3 +1138,27 @@ def test_labels_come_from_attributes_of_the_groups_above(tmp_path):
     refuse(message, tmp_path / "*.nc", group="a/b", new_dim={"n": vs.FromAttribute("run")})
     tree = vs.open_virtual_mfdatatree(tmp_path / "*.nc", group="a", new_dim={"n": vs.FromAttribute("shot")})
     assert tree["b"]["n"].values.tolist() == [100, 101]
+
+
+def _with_latitude(path, step, lat):
+    """Write one step of values that tell the latitude."""
+    values = np.array(lat, float)[None, :] + 1000 * step
+    ds = xr.Dataset({"t": (("time", "lat"), values)}, {"time": [step], "lat": np.array(lat, float)})
+    ds.to_netcdf(path, engine="h5netcdf")
+    return str(path)
+
+
+@pytest.mark.parametrize("join", ["left", "outer", "inner"])
+@pytest.mark.parametrize("first", [[0, 10, 20], [20, 10, 0]])
+def test_reversed_labels_are_aligned_if_asked(tmp_path, join, first):
+    paths = [_with_latitude(tmp_path / f"{i}.nc", i, lat) for i, lat in enumerate((first, first[::-1], first))]
+    cube = vs.open_virtual_mfdataset(paths, join=join).virtual.open()
+    theirs = xr.concat([xr.open_dataset(path, engine="h5netcdf") for path in paths], "time", join=join)
+    xr.testing.assert_identical(cube.load(), theirs.load())
+
+
+@pytest.mark.parametrize("join", ["exact", "override"])
+def test_reversed_labels_are_refused_unless_aligned(tmp_path, join):
+    paths = [_with_latitude(tmp_path / f"{i}.nc", i, lat) for i, lat in enumerate(([0, 10, 20], [20, 10, 0]))]
+    refuse(r"coordinate 'lat' differs in 1 of 2 files", paths, join=join)
+    refuse(r"coordinate 'lat' differs in 1 of 2 files", paths, join=join, combine="nested", concat_dim="time")

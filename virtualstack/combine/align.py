@@ -239,7 +239,10 @@ def _common_labels(found: Distinct, dim: str, rules: Rules, parts: Sequence[Part
     if len(labels) == 1:
         return labels[0], labels
     check_kinds(dim, [parts[found.first(number)] for number in range(len(labels))], labels)
-    if rules.join == "exact" or (rules.join == "override" and any(len(x) != len(labels[0]) for x in labels)):
+    cannot_override = rules.join == "override" and any(
+        len(x) != len(labels[0]) or (len(x) > 1 and x[::-1].equals(labels[0])) for x in labels
+    )
+    if rules.join == "exact" or cannot_override:
         raise misfit(dim, parts, found, rules.tolerance, remedies=rules.remedies)
     if rules.join == "override":
         return labels[0], [labels[0]] * len(labels)

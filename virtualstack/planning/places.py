@@ -85,18 +85,6 @@ def _rank(dim: str, found: Distinct, files: Sequence[Named], tolerance: Any) -> 
                 property="labels",
                 right_url=file.source,
             )
-    descends = [n for n, x in enumerate(labels) if len(x) > 1 and not x.is_monotonic_increasing]
-    ascends = [n for n, x in enumerate(labels) if len(x) > 1 and x.is_monotonic_increasing]
-    if descends and ascends:
-        up, down = files[found.first(ascends[0])], files[found.first(descends[0])]
-        raise CombineError(
-            f"coordinate '{dim}' ascends in {up.called} and descends in {down.called}",
-            Remedy("reverse one of them with", preprocess=...),
-            variable=dim,
-            property="labels",
-            left_url=up.source,
-            right_url=down.source,
-        )
     try:
         order = sorted(range(len(labels)), key=lambda n: lowest(labels[n]))
     except TypeError as error:
@@ -112,7 +100,26 @@ def _rank(dim: str, found: Distinct, files: Sequence[Named], tolerance: Any) -> 
         n += _is_before(last, labels[b], tolerance)
         rank[b] = n
         last = labels[b] if highest(labels[b]) > highest(last) else last
-    return (n - rank if descends else rank), n + 1 == len(order)
+    if len(labels) == 2 and labels[0][::-1].equals(labels[1]):
+        return rank, False  # one place; join= says whether the labels are aligned
+    return (n - rank if _descend(dim, found, files) else rank), n + 1 == len(order)
+
+
+def _descend(dim: str, found: Distinct, files: Sequence[Named]) -> bool:
+    """Return whether labels descend; if some ascend, they have no common order."""
+    descends = [n for n, x in enumerate(found.labels) if len(x) > 1 and not x.is_monotonic_increasing]
+    ascends = [n for n, x in enumerate(found.labels) if len(x) > 1 and x.is_monotonic_increasing]
+    if descends and ascends:
+        up, down = files[found.first(ascends[0])], files[found.first(descends[0])]
+        raise CombineError(
+            f"coordinate '{dim}' ascends in {up.called} and descends in {down.called}",
+            Remedy("reverse one of them with", preprocess=...),
+            variable=dim,
+            property="labels",
+            left_url=up.source,
+            right_url=down.source,
+        )
+    return bool(descends)
 
 
 def _is_before(a: Labels, b: Labels, tolerance: Any) -> bool:
