@@ -31,6 +31,7 @@ from __future__ import annotations
 from collections.abc import Callable, Collection, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
+from types import UnionType
 from typing import Any, Self, TypeAliasType, get_args
 
 from virtualstack.printable import printable
@@ -155,6 +156,12 @@ def check_word(option: str, value: object, words: TypeAliasType | Collection[obj
     if value not in words:
         *first, last = map(repr, words)
         raise ValueError(f"{option}={value!r}; it must be {', '.join(first)} or {last}")
+
+
+def check_type(option: str, value: object, kind: type | UnionType, wanted: str, /) -> None:
+    """Raise `TypeError` if an option is of another type; ``wanted`` says what it is, such as "a whole number"."""
+    if not isinstance(value, kind):
+        raise TypeError(f"{option}={value!r:.1000} is not {wanted}")
 
 
 def _restore[E: VirtualStackError](cls: type[E], message: str, state: dict[str, Any]) -> E:

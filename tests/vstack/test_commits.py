@@ -429,7 +429,7 @@ def test_dask_tells_two_snapshots_apart(url):
 
 def test_a_message_that_is_no_text(url):
     """Is refused: the store could not be opened any more."""
-    with pytest.raises(TypeError, match="message= needs a text, not 3"):
+    with pytest.raises(TypeError, match="message=3 is not a text"):
         Repository.open(url).write("v", {"time": 0}, 7, message=3)
     assert Repository.open(url).snapshot.number == 0
 

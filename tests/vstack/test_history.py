@@ -118,12 +118,12 @@ def test_what_is_neither_a_number_nor_a_time(url, at):
         (lambda x: x.expire(older_than=3, dry_run=True), "3 is not a time"),
         (lambda x: x.compact(3), "names of variables, not 3"),
         (lambda x: x.compact([3]), r"names of variables, not \[3\]"),
-        (lambda x: x.relocate("data"), "a mapping of old to new folders, not 'data'"),
+        (lambda x: x.relocate("data"), "folders='data' is not a mapping of old to new folders"),
         (lambda x: Repository.open(x.objects.url, allow=3), "URLs or paths of files and folders, not 3"),
     ],
 )
-def test_arguments_of_other_types(ten, call, message):
-    """Are told in words, too."""
+def test_arguments_of_other_types_are_refused(ten, call, message):
+    """A `TypeError` names the argument and what it takes."""
     with pytest.raises(TypeError, match=message):
         call(Repository.open(ten))
 

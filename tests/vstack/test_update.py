@@ -521,7 +521,7 @@ def test_the_dimension_is_that_of_the_store(tmp_path, url, first):
 
 def test_options_that_are_no_mapping_are_refused(tmp_path, url, first):
     """A list, say."""
-    with pytest.raises(TypeError, match=r"combine_options takes a mapping of options, not \['override'\]"):
+    with pytest.raises(TypeError, match=r"combine_options=\['override'\] is not a mapping of options"):
         opened(url).update((), dim="time", combine_options=["override"])
 
 

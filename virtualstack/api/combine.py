@@ -10,6 +10,7 @@ import xarray as xr
 from virtualstack.combine import Combine, CombineOptions, Labelling, Nested, flatten, nest_like
 from virtualstack.combine import combine_datasets as combine_by
 from virtualstack.dataset import declared_dataset
+from virtualstack.errors import check_word
 from virtualstack.options import JOINING, Join, with_options
 from virtualstack.planning import Duplicates
 from virtualstack.storage import StorageLike
@@ -83,8 +84,7 @@ def combine_datasets(
     >>> vs.combine_datasets(days).virtual.open()["rain"].values
     array([1., 2.])
     """
-    if unpack not in (False, None, "differing"):
-        raise ValueError(f"unpack={unpack!r}; for datasets that are open it is False or 'differing'")
+    check_word("unpack", unpack, (False, None, "differing"))
     how = CombineOptions.from_options(
         combine=combine,
         concat_dim=concat_dim,

@@ -15,7 +15,7 @@ from virtualstack.combine.conflicts import Rules, floats_like, is_packed, merge_
 from virtualstack.combine.part import Part
 from virtualstack.dataset import loaded_variable, to_dataset, to_group, virtual_array
 from virtualstack.dataset.variables import virtual_variable
-from virtualstack.errors import ChunkAlignmentError, Code, CombineError, Remedy
+from virtualstack.errors import ChunkAlignmentError, Code, CombineError, Remedy, check_type, check_word
 from virtualstack.manifests import ABSENT, ChunkAxis, ManifestArray, ManifestGroup, other_meaning, unpack
 from virtualstack.manifests.agreement import value_text
 from virtualstack.manifests.indexing import refine
@@ -58,10 +58,8 @@ class Fitting:
         TypeError
             ``options`` is not a mapping.
         """
-        if not isinstance(options, Mapping | None):
-            raise TypeError(f"combine_options takes a mapping of options, not {options!r}")
-        if join not in ("exact", "left", "outer"):
-            raise ValueError(f"join={join!r}; for an addition to a store it must be 'exact', 'left' or 'outer'")
+        check_type("combine_options", options, Mapping | None, "a mapping of options")
+        check_word("join", join, JoinToStore)
         unknown = sorted((options or {}).keys() - {"compat", "combine_attrs", "fill_value"})
         if unknown:
             raise ValueError(

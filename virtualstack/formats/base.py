@@ -6,7 +6,7 @@ from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from typing import ClassVar, Protocol, runtime_checkable
 
-from virtualstack.errors import ReaderError, check_word
+from virtualstack.errors import ReaderError, check_type, check_word
 from virtualstack.location import is_http, is_remote, outermost
 from virtualstack.manifests import ChunkManifest, ManifestGroup
 from virtualstack.manifests.manifest import Manifest
@@ -80,8 +80,7 @@ class ReadOptions:
     allow: tuple[str, ...] = ()
 
     def __post_init__(self) -> None:
-        if not isinstance(self.group, str | None):
-            raise TypeError(f"group={self.group!r} is not a path of a group, such as 'science/grids'")
+        check_type("group", self.group, str | None, "a path of a group, such as 'science/grids'")
 
     @classmethod
     def from_options(

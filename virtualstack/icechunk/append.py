@@ -12,6 +12,7 @@ from typing import Any, Literal
 
 from virtualstack.combine.addition import Addition, check_complete
 from virtualstack.combine.region import Region
+from virtualstack.errors import check_word
 from virtualstack.icechunk.forms import ICECHUNK, with_text_fill
 from virtualstack.icechunk.reader import SessionSources, read_session
 from virtualstack.icechunk.writer import all_or_nothing, check_store, group_path, write_group
@@ -61,8 +62,7 @@ def writing(
         combine_options=combine_options,
         storage=reached,
     )
-    if mode not in ("w-", "w"):
-        raise ValueError(f"mode={mode!r}; it must be 'w-' for a new group, or 'w' to replace a group")
+    check_word("mode", mode, ("w-", "w"))
     fitted = fitting(ICECHUNK, inline_limit=inline_limit, rewrite=rewrite, absent=absent, storage=reached)
     at = group_path(path)
 

@@ -9,7 +9,7 @@ from numbers import Integral, Real
 from threading import TIMEOUT_MAX
 from typing import Any
 
-from virtualstack.errors import StorageError, VirtualStackError, check_word
+from virtualstack.errors import StorageError, VirtualStackError, check_type, check_word
 from virtualstack.formats.base import Reader, ReadOptions, access_of_source, is_alone
 from virtualstack.formats.registry import find_reader
 from virtualstack.location import outermost, split_url
@@ -126,7 +126,9 @@ def scan(
     [['rain', 'time'], ['rain', 'time']]
     """
     check_word("on_error", on_error, OnError)
-    _check_kinds(retries, timeout, options)
+    check_type("retries", retries, Integral | None, "a whole number. Give one from 0")
+    check_type("timeout", timeout, Real | None, "a number of seconds. Give one, or None")
+    check_type("options", options, ReadOptions | None, "a vs.readers.ReadOptions")
     if retries is not None and retries < 0:
         raise ValueError(f"retries={retries} is negative. Give 0 or more")
     if timeout is not None and not 0 < timeout <= TIMEOUT_MAX:
@@ -167,16 +169,6 @@ def scan(
         store,
         options,
     )
-
-
-def _check_kinds(retries: object, timeout: object, options: object) -> None:
-    """Raise at once for arguments that would make every source fail."""
-    if retries is not None and not isinstance(retries, Integral):
-        raise TypeError(f"retries={retries!r:.{_MAX_CHARACTERS}} is not a whole number. Give one from 0")
-    if timeout is not None and not isinstance(timeout, Real):
-        raise TypeError(f"timeout={timeout!r:.{_MAX_CHARACTERS}} is not a number of seconds. Give one, or None")
-    if options is not None and not isinstance(options, ReadOptions):
-        raise TypeError(f"options={options!r:.{_MAX_CHARACTERS}} is not a vs.readers.ReadOptions")
 
 
 def _find_handles(

@@ -11,7 +11,7 @@ from functools import partial
 import numpy as np
 
 from virtualstack.drawing.html import make_page, text
-from virtualstack.errors import Code, MalformedFileError, Remedy, SourceNotFoundError, StorageError
+from virtualstack.errors import Code, MalformedFileError, Remedy, SourceNotFoundError, StorageError, check_type
 from virtualstack.printable import counted
 from virtualstack.storage import LocalTarget, ObjectStore
 from virtualstack.storage.threads import concurrently
@@ -92,10 +92,8 @@ def expire(
 
     If the call is interrupted, the remaining snapshots are complete, and the next run deletes the rest.
     """
-    if keep is not None and not isinstance(keep, int | np.integer):
-        raise TypeError(f"keep={keep!r} is not a whole number. Give the number of snapshots to keep")
-    if not isinstance(grace, timedelta):
-        raise TypeError(f"grace={grace!r} is not a timedelta. Give one, for example timedelta(days=1)")
+    check_type("keep", keep, int | np.integer | None, "a whole number. Give the number of snapshots to keep")
+    check_type("grace", grace, timedelta, "a timedelta. Give one, for example timedelta(days=1)")
     if keep is not None and keep < 1:
         raise ValueError(f"keep={keep} is less than 1. The newest snapshot is always kept, so give at least 1")
     if grace < timedelta(0):

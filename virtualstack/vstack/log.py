@@ -10,7 +10,7 @@ from typing import overload
 import numpy as np
 
 from virtualstack.drawing.html import MAX_LISTED, Markup, folded, make_page, table, text
-from virtualstack.errors import StorageError
+from virtualstack.errors import StorageError, check_type
 from virtualstack.printable import MAX_SHOWN_ITEMS, counted, printable
 from virtualstack.storage import ObjectStore
 from virtualstack.storage.threads import concurrently
@@ -80,10 +80,8 @@ def _line(line: str) -> str:
 
 def read_log(objects: ObjectStore, limit: int | None, /) -> Log:
     """Read the log of a store, or only its newest ``limit`` entries."""
-    if limit is not None and not isinstance(limit, int | np.integer):
-        raise TypeError(
-            f"limit={limit!r} is not a positive whole number. Give the number of snapshots to show, or None for all"
-        )
+    wanted = "a positive whole number. Give the number of snapshots to show, or None for all"
+    check_type("limit", limit, int | np.integer | None, wanted)
     if limit is not None and limit < 0:
         raise ValueError(f"limit={limit}: give the number of snapshots to show, or None for all")
     last = newest(objects)

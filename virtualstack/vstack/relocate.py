@@ -6,7 +6,7 @@ import os
 from collections.abc import Iterator, Mapping
 from dataclasses import replace
 
-from virtualstack.errors import ForbiddenLocationError, WriterError
+from virtualstack.errors import ForbiddenLocationError, WriterError, check_type
 from virtualstack.location import absolute_url, split_url, way_out
 from virtualstack.printable import MAX_SHOWN_ITEMS
 from virtualstack.storage import Allow, ObjectStore
@@ -33,8 +33,7 @@ def relocate(
 
     The user names the new folders, and so allows them: see :meth:`Repository.relocate`.
     """
-    if not isinstance(folders, Mapping):
-        raise TypeError(f"relocate() needs a mapping of old to new folders, not {folders!r}")
+    check_type("folders", folders, Mapping, "a mapping of old to new folders")
     if not folders:
         raise ValueError("relocate() needs a mapping of old to new folders, but this one is empty")
     pairs = sorted(((_old(old), _new(new, objects)) for old, new in folders.items()), key=lambda x: -len(x[0]))

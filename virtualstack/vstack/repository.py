@@ -19,7 +19,7 @@ from virtualstack.combine.fitting import LABELS_REMEDY, Fitting
 from virtualstack.combine.precedence import Prefer, check_prefer
 from virtualstack.combine.update import updated
 from virtualstack.drawing.axes import plot_timeline
-from virtualstack.errors import Remedy
+from virtualstack.errors import Remedy, check_type
 from virtualstack.formats.base import Reader, ReadOptions
 from virtualstack.location import absolute_url
 from virtualstack.manifests import ManifestGroup
@@ -519,8 +519,7 @@ class Repository:
         >>> repo.open_dataset()["rain"].values
         array([1., 2.])
         """
-        if not isinstance(dim, str | None):
-            raise TypeError(f"dim={dim!r}; it is the name of the dimension to append along")
+        check_type("dim", dim, str | None, "the name of a dimension")
         storage, store = self.objects.storage, self._stored
         dim = growing_dimension(store.group) if dim is None else dim
         fitting = Fitting.from_options(join=join, options=combine_options, storage=storage)

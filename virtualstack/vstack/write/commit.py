@@ -16,6 +16,7 @@ from virtualstack.errors import (
     SourceNotFoundError,
     StorageError,
     WriterError,
+    check_type,
 )
 from virtualstack.storage import ObjectStore, Target
 from virtualstack.vstack.format.archive import Segment
@@ -52,8 +53,7 @@ def commit(
     The commit is the creation of the snapshot's object, which fails if another writer has created the same number. Then
     the edit is applied to the other writer's snapshot, unless both change the same metadata or cells.
     """
-    if not isinstance(message, str | None):
-        raise TypeError(f"message= needs a text, not {message!r}")
+    check_type("message", message, str | None, "a text")
     objects, target = store.objects, store.objects.target
     if edit.segment is not None:
         _check_kept(edit.segment, edit.keys, objects)
