@@ -145,16 +145,14 @@ class ZarrArray:
         """Mask of the chunks that exist; of all chunks if their references are not in memory."""
         if not self.is_in_memory:
             return np.broadcast_to(np.True_, self.grid_shape)
-        manifest = self.array.in_memory()
-        code, row = manifest.entries["location"], manifest.entries["encoding"]
-        is_hole = code == EMPTY if self.client.absent == "raise" else manifest.holes
-        is_own = np.array([fill == manifest.fill for fill in manifest.fills])[np.where(is_hole, row, 0)]
-        return np.asarray(count_overlaps(~(is_hole & is_own), self.array.grid, self.grid) > 0)
+        return np.asarray(count_overlaps(self._has_values(self.array.in_memory()), self.array.grid, self.grid) > 0)
 
     def find(self, cell: tuple[int, ...], /) -> Chunk | None:
         """Return a chunk, or ``None`` if it does not exist, so that it reads as the fill value."""
         if self.plain is None:
-            return Chunk(array=self, cell=cell) if self.writes_fill or self._has_values(cell) else None
+            box = tuple(slice(met.start, met.stop) for met in self._met(cell))
+            exists = self.writes_fill or bool(self._has_values(self.array.manifest.read(box)).any())
+            return Chunk(array=self, cell=cell) if exists else None
         manifest = self.array.manifest
         if isinstance(manifest, ChunkManifest):
             part, entry = manifest, manifest.entries[cell]
@@ -241,17 +239,12 @@ class ZarrArray:
         spans = self.grid.box(cell)
         return [axis.cover(x.start, x.stop) for axis, x in zip(self.array.grid.axes, spans, strict=True)]
 
-    def _has_values(self, cell: tuple[int, ...]) -> bool:
-        """Return whether any cell of the array below a chunk has values other than the array's fill value."""
-        box = tuple(slice(met.start, met.stop) for met in self._met(cell))
-        part = self.array.manifest.read(box)
-        holes = part.entries["location"] == EMPTY
-        if self.client.absent != "raise":
-            holes |= part.entries["location"] == ABSENT
-        if not holes.all():
-            return True
+    def _has_values(self, part: ChunkManifest) -> NDArray[np.bool_]:
+        """Return a mask of the cells of the array that have other values than its fill value."""
+        is_hole = part.entries["location"] == EMPTY if self.client.absent == "raise" else part.holes
         own = self.array.manifest.tables.fill
-        return any(part.fills[row] != own for row in np.unique(part.entries["encoding"]).tolist())
+        is_own = np.array([fill == own for fill in part.fills], np.bool_)
+        return ~(is_hole & is_own[np.where(is_hole, part.entries["encoding"], 0)])
 
 
 def _length(span: slice) -> int:
