@@ -41,57 +41,59 @@ _MAX_LINES = 8
 _MAX_LABEL = 60
 
 
-def svg_chunk_map(found: ChunkMap, /, *, by: ColorBy = "state") -> str:
+def svg_chunk_map(chunk_map: ChunkMap, /, *, by: ColorBy = "state") -> str:
     """Return a chunk map as SVG.
 
     Boxes with lost chunks are red in part, whatever the colours mean: a quarter of the box for each quarter of its
     chunks that is begun. A paler colour means that some chunks of a box were never written. Neighbours of one colour
     are one shape, so that a map has at most some 100 kB.
     """
-    n_rows, n_columns = found.states.shape[:2]
-    summary = summary_of_map(found)
+    n_rows, n_columns = chunk_map.states.shape[:2]
+    summary = summary_of_map(chunk_map)
     if not n_rows or not n_columns:
         return _svg(_MAX_WIDTH, 16, summary, _label(0, 12, summary))
     width = min(_MAX_WIDTH, 24 * n_columns)
     height = max(min(_MAX_HEIGHT, 24 * n_rows), 12)
-    color, opacity = classify(found, by)
+    color, opacity = classify(chunk_map, by)
     paths = "".join(
         f'<path fill="{name}" fill-opacity="{share}" d="{path}"/>' for name, share, path in _paths(color, opacity)
     )
-    paths += _lost_marks(found, is_tall=height / n_rows >= width / n_columns)
+    paths += _lost_marks(chunk_map, is_tall=height / n_rows >= width / n_columns)
     boxes = (
         f'<svg x="0" y="0" width="{width}" height="{height}" viewBox="0 0 {n_columns} {n_rows}" '
         f'preserveAspectRatio="none" shape-rendering="crispEdges">{paths}</svg>'
         f'<rect x="0" y="0" width="{width}" height="{height}" fill="none" stroke="currentColor" stroke-opacity=".35"/>'
     )
-    axis = found.column_axis
-    across = "" if axis is None else f"{found.dims[axis]}: {found.grid_shape[axis]:,} chunks →"
-    flat = [found.dims[i] for i in found.row_axes if found.grid_shape[i] > 1]
-    down = f"{flat[0] if len(flat) == 1 else f'({", ".join(flat)})'}: {found.row_edges[-1]:,} chunks ↓" if flat else ""
+    axis = chunk_map.column_axis
+    across = "" if axis is None else f"{chunk_map.dims[axis]}: {chunk_map.grid_shape[axis]:,} chunks →"
+    flat = [chunk_map.dims[i] for i in chunk_map.row_axes if chunk_map.grid_shape[i] > 1]
+    down = (
+        f"{flat[0] if len(flat) == 1 else f'({", ".join(flat)})'}: {chunk_map.row_edges[-1]:,} chunks ↓" if flat else ""
+    )
     labels = "   ".join(x for x in (across, down) if x)
-    legend, bottom = _legend(_legend_items(found, by), height + 30)
+    legend, bottom = _legend(_legend_items(chunk_map, by), height + 30)
     return _svg(_MAX_WIDTH, bottom, summary, boxes + _label(0, height + 14, labels) + legend)
 
 
-def summary_of_map(found: ChunkMap, /) -> str:
+def summary_of_map(chunk_map: ChunkMap, /) -> str:
     """Return the totals of a map as text."""
-    grid = " x ".join(f"{n:,}" for n in found.grid_shape) or "1"
-    counts = {name: getattr(found, f"n_{name}") for name in WORDS}
+    grid = " x ".join(f"{n:,}" for n in chunk_map.grid_shape) or "1"
+    counts = {name: getattr(chunk_map, f"n_{name}") for name in WORDS}
     states = ", ".join(f"{n:,} {WORDS[name]}" for name, n in counts.items() if n)
-    return f"chunk map of {_short(found.name)}: {grid} chunks ({states or 'none'})"
+    return f"chunk map of {_short(chunk_map.name)}: {grid} chunks ({states or 'none'})"
 
 
-def classify(found: ChunkMap, by: ColorBy, /) -> tuple[NDArray[np.str_], NDArray[np.float64]]:
+def classify(chunk_map: ChunkMap, by: ColorBy, /) -> tuple[NDArray[np.str_], NDArray[np.float64]]:
     """Return the colour and the opacity of each box.
 
     The opacity is the share of chunks that are not EMPTY, in steps of a quarter.
     """
-    total = np.maximum(found.states.sum(-1), 1)
-    empty, absent, inline, referenced = (found.states[..., i] for i in range(4))
+    total = np.maximum(chunk_map.states.sum(-1), 1)
+    empty, absent, inline, referenced = (chunk_map.states[..., i] for i in range(4))
     if by == "state":
         names = np.where(referenced >= inline, COLORS["referenced"], COLORS["inline"])
     else:
-        number = found.source if by == "source" else found.encoding
+        number = chunk_map.source if by == "source" else chunk_map.encoding
         names = np.where(number >= 0, np.array(PALETTE)[number % len(PALETTE)], COLORS["inline"])
         names = np.where((number < 0) & (inline == 0), COLORS["empty"], names)
     is_empty = empty + absent == total
@@ -101,40 +103,40 @@ def classify(found: ChunkMap, by: ColorBy, /) -> tuple[NDArray[np.str_], NDArray
     return names, opacity
 
 
-def _legend_items(found: ChunkMap, by: ColorBy) -> Iterator[tuple[str, float, str]]:
+def _legend_items(chunk_map: ChunkMap, by: ColorBy) -> Iterator[tuple[str, float, str]]:
     """Yield colour, opacity and text of each item of the legend."""
     if by == "state":
         for name in ("referenced", "inline"):
-            if n := getattr(found, f"n_{name}"):
+            if n := getattr(chunk_map, f"n_{name}"):
                 yield COLORS[name], 1.0, f"{WORDS[name]} {n:,}"
     elif by == "encoding":
-        yield from ((color, 1.0, text) for color, text in encoding_legend(found))
+        yield from ((color, 1.0, text) for color, text in encoding_legend(chunk_map))
     else:
-        yield "none", 0.0, f"{counted(found.n_sources, 'source')}, in {len(PALETTE)} colours in turn"
-    if found.n_absent:
-        yield COLORS["absent"], 1.0, f"{WORDS['absent']} {found.n_absent:,}"
-    if found.n_empty:
-        yield COLORS["empty"], 0.3, f"{WORDS['empty']} {found.n_empty:,}"
+        yield "none", 0.0, f"{counted(chunk_map.n_sources, 'source')}, in {len(PALETTE)} colours in turn"
+    if chunk_map.n_absent:
+        yield COLORS["absent"], 1.0, f"{WORDS['absent']} {chunk_map.n_absent:,}"
+    if chunk_map.n_empty:
+        yield COLORS["empty"], 0.3, f"{WORDS['empty']} {chunk_map.n_empty:,}"
 
 
-def encoding_legend(found: ChunkMap, /) -> list[tuple[str, str]]:
+def encoding_legend(chunk_map: ChunkMap, /) -> list[tuple[str, str]]:
     """Return colour and text of the encodings of a map, with the number of their chunks.
 
     Encodings that differ only in settings, such as the scale factor of packed numbers, have colours of their own. They
     share one text without a colour.
     """
     alike: dict[str, list[int]] = {}
-    for i, x in enumerate(found.encodings):
+    for i, x in enumerate(chunk_map.encodings):
         text = f"{x.dtype} {x.chunk_shape} {' + '.join(x.codecs) or 'uncompressed'}"
         alike.setdefault(text, []).append(i)
     items, n_shown = [], 0
     for text, rows in list(alike.items())[:_MAX_LEGEND]:
-        n = sum(found.encodings[i].n_chunks for i in rows)
+        n = sum(chunk_map.encodings[i].n_chunks for i in rows)
         color = PALETTE[rows[0] % len(PALETTE)] if len(rows) == 1 else "none"
         items.append((color, f"{text}{f', {len(rows)} settings' if len(rows) > 1 else ''}: {n:,}"))
         n_shown += len(rows)
-    if found.n_encodings > n_shown:
-        items.append(("none", f"and {found.n_encodings - n_shown:,} more encodings"))
+    if chunk_map.n_encodings > n_shown:
+        items.append(("none", f"and {chunk_map.n_encodings - n_shown:,} more encodings"))
     return items
 
 
@@ -145,14 +147,14 @@ def _paths(color: NDArray[np.str_], opacity: NDArray[np.float64]) -> Iterator[tu
             yield name, f"{share:g}", _runs((color == name) & (opacity == share))
 
 
-def lost_quarters(found: ChunkMap, /) -> NDArray[np.float64]:
+def lost_quarters(chunk_map: ChunkMap, /) -> NDArray[np.float64]:
     """Return how many quarters of the chunks of each box are lost; a quarter counts if one chunk is lost."""
-    return np.asarray(np.ceil(4 * found.states[..., 1] / np.maximum(found.states.sum(-1), 1)))
+    return np.asarray(np.ceil(4 * chunk_map.states[..., 1] / np.maximum(chunk_map.states.sum(-1), 1)))
 
 
-def _lost_marks(found: ChunkMap, *, is_tall: bool) -> str:
+def _lost_marks(chunk_map: ChunkMap, *, is_tall: bool) -> str:
     """Return red marks over the lower or right part of boxes: a quarter for each quarter of chunks that is lost."""
-    share = lost_quarters(found) / 4
+    share = lost_quarters(chunk_map) / 4
     shapes = [_runs(share == 1)]
     for part in (0.25, 0.5, 0.75):
         if is_tall:
@@ -186,62 +188,71 @@ def _runs(is_in: NDArray[np.bool_], height: float = 1.0) -> str:
 # -- timelines ------------------------------------------------------------------------------------------------
 
 
-def svg_timeline(found: Timeline, /) -> str:
+def svg_timeline(timeline: Timeline, /) -> str:
     """Return a timeline as SVG: a line of eras for each series, with gaps in red and duplicates as triangles."""
-    series = list(dict.fromkeys(era.series for era in found.eras))
+    series = list(dict.fromkeys(era.series for era in timeline.eras))
     shown = series[:_MAX_LINES]
     is_named = len(series) > 1
-    pitch, top = 18 + (14 if is_named else 0), 12 if any(x.at is not None for x in found.duplicates) else 2
+    pitch, top = 18 + (14 if is_named else 0), 12 if any(x.at is not None for x in timeline.duplicates) else 2
     parts = []
     for i, name in enumerate(shown):
         y = top + i * pitch
         if is_named:
             parts.append(_label(0, y + 10, _short(name)))
             y += 14
-        parts.append(_line(found, name, y))
+        parts.append(_line(timeline, name, y))
     parts += [
         f'<path fill="{PALETTE[1]}" d="M{_x(x.at) - 4:g} {top - 10}h8l-4 8z"/>'
-        for x in found.duplicates
+        for x in timeline.duplicates
         if x.at is not None
     ]
     bottom = top + max(len(shown), 1) * pitch
     if len(series) > len(shown):
         bottom += 14
         parts.append(_label(0, bottom - 3, f"and {len(series) - len(shown):,} more series"))
-    dim = "" if found.dim is None else f"{_short(found.dim)} →" + ("" if found.is_to_scale else " (not to scale)")
-    parts.append(_label(0, bottom + 12, _short(found.first)))
+    dim = (
+        ""
+        if timeline.dim is None
+        else f"{_short(timeline.dim)} →" + ("" if timeline.is_to_scale else " (not to scale)")
+    )
+    parts.append(_label(0, bottom + 12, _short(timeline.first)))
     parts.append(_label(_MAX_WIDTH / 2, bottom + 12, dim, anchor="middle"))
-    parts.append(_label(_MAX_WIDTH, bottom + 12, _short(found.last), anchor="end"))
+    parts.append(_label(_MAX_WIDTH, bottom + 12, _short(timeline.last), anchor="end"))
     items: list[tuple[str, float, str]] = []
-    if found.n_gaps:
-        items.append((COLORS["absent"], 0.25, f"{counted(found.n_gaps, 'gap')}, {found.n_missing:,} missing"))
-    if found.n_duplicates:
-        color = PALETTE[1] if any(x.at is not None for x in found.duplicates) else "none"
-        items.append((color, 1.0, counted(found.n_duplicates, "duplicate")))
-    if found.n_eras > 1:
-        items.append(("none", 0.0, f"{found.n_eras:,} eras, each with the next colour"))
-    if found.n_eras > len(found.eras):
-        items.append(("none", 0.0, f"the first {len(found.eras):,} are shown"))
+    if timeline.n_gaps:
+        items.append((COLORS["absent"], 0.25, f"{counted(timeline.n_gaps, 'gap')}, {timeline.n_missing:,} missing"))
+    if timeline.n_duplicates:
+        color = PALETTE[1] if any(x.at is not None for x in timeline.duplicates) else "none"
+        items.append((color, 1.0, counted(timeline.n_duplicates, "duplicate")))
+    if timeline.n_eras > 1:
+        items.append(("none", 0.0, f"{timeline.n_eras:,} eras, each with the next colour"))
+    if timeline.n_eras > len(timeline.eras):
+        items.append(("none", 0.0, f"the first {len(timeline.eras):,} are shown"))
     legend, height = _legend(items, bottom + 28)
-    span = f", {found.first} to {found.last}" if found.first else ""
-    along = f" along {found.dim}" if found.dim else ""
-    summary = f"timeline{along}{span}: {totals_of_timeline(found)}"
+    span = f", {timeline.first} to {timeline.last}" if timeline.first else ""
+    along = f" along {timeline.dim}" if timeline.dim else ""
+    summary = f"timeline{along}{span}: {totals_of_timeline(timeline)}"
     return _svg(_MAX_WIDTH, height, summary, "".join(parts) + legend)
 
 
-def totals_of_timeline(found: Timeline, /) -> str:
+def totals_of_timeline(timeline: Timeline, /) -> str:
     """Return the totals of a timeline as text."""
-    totals = {"file": found.n_files, "era": found.n_eras, "gap": found.n_gaps, "duplicate": found.n_duplicates}
+    totals = {
+        "file": timeline.n_files,
+        "era": timeline.n_eras,
+        "gap": timeline.n_gaps,
+        "duplicate": timeline.n_duplicates,
+    }
     return ", ".join(counted(n, word) for word, n in totals.items())
 
 
-def era_segments(found: Timeline, series: str, /) -> list[tuple[TimelineEra, list[tuple[float, float]]]]:
+def era_segments(timeline: Timeline, series: str, /) -> list[tuple[TimelineEra, list[tuple[float, float]]]]:
     """Return each era of a series with the spans of the axis where it has values, from 0 to 1.
 
     An era reaches to the beginning of the next one if there is no gap between them.
     """
-    eras = [era for era in found.eras if era.series == series]
-    gaps = [gap for gap in found.gaps if gap.series == series]
+    eras = [era for era in timeline.eras if era.series == series]
+    gaps = [gap for gap in timeline.gaps if gap.series == series]
     spans = []
     for i, era in enumerate(eras):
         end = era.end
@@ -258,9 +269,9 @@ def era_segments(found: Timeline, series: str, /) -> list[tuple[TimelineEra, lis
     return spans
 
 
-def _line(found: Timeline, series: str, y: float) -> str:
+def _line(timeline: Timeline, series: str, y: float) -> str:
     parts = []
-    for era, spans in era_segments(found, series):
+    for era, spans in era_segments(timeline, series):
         color = PALETTE[(era.number - 1) % len(PALETTE)]
         for begin, end in spans:
             width = max((end - begin) * _MAX_WIDTH, 1.5)
@@ -269,7 +280,7 @@ def _line(found: Timeline, series: str, y: float) -> str:
     parts += [
         f'<rect x="{_x(gap.begin):.4g}" y="{y + 0.5}" width="{max((gap.end - gap.begin) * _MAX_WIDTH, 2):.4g}" '
         f'height="13" fill="{COLORS["absent"]}" fill-opacity=".25" stroke="{COLORS["absent"]}"/>'
-        for gap in found.gaps
+        for gap in timeline.gaps
         if gap.series == series
     ]
     return "".join(parts)

@@ -54,7 +54,7 @@ def connect_to_read(url: str, backend: object | None, prefix: str, /) -> tuple[C
 
 def look_up(urls: Sequence[str], backend: object | None, prefix: str, /) -> list[Location | StorageError]:
     """Return the current version of each URL of one bucket or host, or an error; see :meth:`Storage.look_up`."""
-    found: dict[str, Location | StorageError] = {}
+    results: dict[str, Location | StorageError] = {}
     by_key: dict[str, str] = {}
     connection, _ = connect_to_read(urls[0], backend, prefix)
     if isinstance(connection, Connection) and not connection.is_web:
@@ -62,14 +62,14 @@ def look_up(urls: Sequence[str], backend: object | None, prefix: str, /) -> list
         keys = sorted(by_key)
         runs = [keys[begin : begin + _LISTED_KEYS] for begin in range(0, len(keys), _LISTED_KEYS)]
         for listed in concurrently(functools.partial(_listed, connection, urls=by_key), runs, urls[:1]):
-            found |= listed
+            results |= listed
 
     def ask(url: str) -> Location:
         return _look_up(*connect_to_read(url, backend, prefix), url)
 
-    left = [url for url in dict.fromkeys(urls) if url not in found]
-    found |= zip(left, concurrently(LimitedLookup(ask), left, urls[:1]), strict=True)
-    return [found[url] for url in urls]
+    left = [url for url in dict.fromkeys(urls) if url not in results]
+    results |= zip(left, concurrently(LimitedLookup(ask), left, urls[:1]), strict=True)
+    return [results[url] for url in urls]
 
 
 def _look_up(connection: Connection | WebConnection, key: str, url: str) -> Location:
@@ -88,14 +88,14 @@ def _look_up(connection: Connection | WebConnection, key: str, url: str) -> Loca
 def _listed(connection: Connection, keys: Sequence[str], urls: dict[str, str]) -> dict[str, Location | StorageError]:
     """Return the results of a listing for keys, as far as it reaches; empty if the keys cannot be listed."""
     try:
-        found, end = connection.between(urls[keys[0]], keys)
+        objects, end = connection.between(urls[keys[0]], keys)
     except StorageError:
         return {}  # readers may lack the right to list; then each key is requested separately
     answers: dict[str, Location | StorageError] = {}
     for key in keys:
         url = urls[key]
-        if key in found:
-            answers[url] = replace(found[key], url=url)
+        if key in objects:
+            answers[url] = replace(objects[key], url=url)
         elif end is None or key <= end:
             answers[url] = SourceNotFoundError(f"there is nothing at '{url}', as the list of its folder says", url=url)
     return answers
@@ -165,9 +165,9 @@ class RemoteSource(ManyRangesSource):
         starts, sizes = offsets.tolist(), lengths.tolist()
 
         def ask_one(n: int) -> memoryview:
-            data, found = connection.get(url, key, starts[n], starts[n] + sizes[n])
+            data, location = connection.get(url, key, starts[n], starts[n] + sizes[n])
             if not self._is_checked:
-                self.check(connection, key, found)
+                self.check(connection, key, location)
             return data
 
         touching = len(starts) > 1 and bool((offsets[1:] == offsets[:-1] + lengths[:-1]).any())
@@ -193,20 +193,20 @@ class RemoteSource(ManyRangesSource):
         check_lengths(sizes, parts, url=url)
         return parts
 
-    def check(self, connection: Connection | WebConnection, key: str, found: Location, /) -> None:
+    def check(self, connection: Connection | WebConnection, key: str, answer: Location, /) -> None:
         """Check the version of an answer; replicas may have other etags for it."""
         ask = functools.partial(_look_up, connection, key, self.location.url)
-        if etags_differ(self.location.etag, found.etag) and are_replicas(self.location, found, ask):
+        if etags_differ(self.location.etag, answer.etag) and are_replicas(self.location, answer, ask):
             self.location = replace(self.location, etag=None)
         url = self.location.url
-        check_version(self.location, found, lambda begin, n: bytes(connection.get(url, key, begin, begin + n)[0]))
+        check_version(self.location, answer, lambda begin, n: bytes(connection.get(url, key, begin, begin + n)[0]))
 
     def _fetch_whole(self) -> memoryview:
         with self._lock:
             if len(self._first) < self.size:
                 connection, key = connect_to_read(self.location.url, self._backend, self._prefix)
-                data, found = _get_whole(connection, self.location.url, key)
-                self.check(connection, key, found)
+                data, location = _get_whole(connection, self.location.url, key)
+                self.check(connection, key, location)
                 check_lengths([self.size], [data], url=self.location.url)
                 self._first = data
             return self._first
@@ -276,15 +276,15 @@ def open_source(url: str, backend: object | None, prefix: str, expected: Locatio
         return RemoteSource(replace(expected, url=url, checksums=None), backend, prefix)
     connection, key = connect_to_read(url, backend, prefix)
     try:
-        first, found = connection.get(url, key, 0, FIRST_BYTES)
-        if found.size is not None and len(first) != min(FIRST_BYTES, found.size):
+        first, location = connection.get(url, key, 0, FIRST_BYTES)
+        if location.size is not None and len(first) != min(FIRST_BYTES, location.size):
             first = memoryview(b"")
     except (RangesIgnoredError, UnsatisfiableError):  # UnsatisfiableError: an empty object
-        first, found = _get_whole(connection, url, key)
-        check_lengths([found.size or 0], [first], url=url)
+        first, location = _get_whole(connection, url, key)
+        check_lengths([location.size or 0], [first], url=url)
     if expected is not None:
-        RemoteSource(replace(expected, url=url, size=found.size), backend, prefix).check(connection, key, found)
-    return RemoteSource(found, backend, prefix, first=first, is_checked=True)
+        RemoteSource(replace(expected, url=url, size=location.size), backend, prefix).check(connection, key, location)
+    return RemoteSource(location, backend, prefix, first=first, is_checked=True)
 
 
 def _get_whole(connection: Connection | WebConnection, url: str, key: str) -> tuple[memoryview, Location]:
@@ -319,8 +319,8 @@ class RemoteTarget(PlainTarget):
         """Read a whole object."""
         url = self._url(key)
         connection, path = connect_to_read(url, self._backend, self._prefix)
-        data, found = connection.get_object(url, path, functools.partial(check_most, most=most, url=url))
-        check_lengths([found.size or 0], [data], url=url)
+        data, location = connection.get_object(url, path, functools.partial(check_most, most=most, url=url))
+        check_lengths([location.size or 0], [data], url=url)
         return bytes(data)
 
     def list(self, prefix: str = "", /) -> list[str]:
@@ -345,8 +345,8 @@ class RemoteTarget(PlainTarget):
         """List the names in the folder ``prefix``, each with whether it is a folder."""
 
         def ask(store: ObjectStore, folder: str) -> Sequence[tuple[str, bool]]:
-            found = list_with_delimiter(store, folder or None)
-            paths = [(x, True) for x in found["common_prefixes"]] + [(x["path"], False) for x in found["objects"]]
+            listing = list_with_delimiter(store, folder or None)
+            paths = [(x, True) for x in listing["common_prefixes"]] + [(x["path"], False) for x in listing["objects"]]
             return [(path.rpartition("/")[2], is_folder) for path, is_folder in paths if path != folder]
 
         return self._listed(prefix, ask)

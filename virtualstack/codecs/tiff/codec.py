@@ -202,24 +202,24 @@ def _image_decoder(settings: Settings, shape: tuple[int, ...]) -> TiffDecoder:
             if settings.fill_order == 2:
                 data = library.bitorder_decode(data)
             more = {"t4options": settings.t4} if settings.compression == 3 else {}
-            found = getattr(library, _CCITT[settings.compression])(data, rows, columns, **more)
-            found = np.asarray(found).view(np.uint8)
+            image = getattr(library, _CCITT[settings.compression])(data, rows, columns, **more)
+            image = np.asarray(image).view(np.uint8)
         else:
             _check_size(image_size(name, data), name, shape)
-            found = _image(library, settings, name, data, shape, tables)
-        if found.dtype == np.uint8 and dtype == np.int8:  # JPEG and other formats have no signed samples
-            found = found.view(dtype)
-        if found.dtype != dtype:
-            raise CodecError(f"the {name} image has samples of '{found.dtype}'; '{dtype}' are expected")
-        found = found.reshape(*found.shape[:2], -1)
-        n_rows, width, n_samples = found.shape
+            image = _image(library, settings, name, data, shape, tables)
+        if image.dtype == np.uint8 and dtype == np.int8:  # JPEG and other formats have no signed samples
+            image = image.view(dtype)
+        if image.dtype != dtype:
+            raise CodecError(f"the {name} image has samples of '{image.dtype}'; '{dtype}' are expected")
+        image = image.reshape(*image.shape[:2], -1)
+        n_rows, width, n_samples = image.shape
         if settings.compression in _JPEG and shape[2] == 1 < n_samples and width * n_samples == columns:
-            found = found.reshape(n_rows, columns, 1)  # DNG 1.7, "Lossless JPEG": samples of a row side by side
-        if found.shape[1] == columns:
-            found = found[:rows]  # a strip may be written as if it were whole
-        if found.shape != shape and not _is_edge(found.shape, shape, settings.edge):
-            raise CodecError(f"the {name} image has rows, columns and samples {found.shape}; {shape} are expected")
-        return _padded(found, shape)
+            image = image.reshape(n_rows, columns, 1)  # DNG 1.7, "Lossless JPEG": samples of a row side by side
+        if image.shape[1] == columns:
+            image = image[:rows]  # a strip may be written as if it were whole
+        if image.shape != shape and not _is_edge(image.shape, shape, settings.edge):
+            raise CodecError(f"the {name} image has rows, columns and samples {image.shape}; {shape} are expected")
+        return _padded(image, shape)
 
     return decode
 
@@ -245,19 +245,19 @@ def _most_points(rows: int, columns: int) -> int:
     return 2 * rows * columns + 4096 * columns
 
 
-def _check_size(found: tuple[int, int, int] | None, name: str, shape: tuple[int, ...]) -> None:
+def _check_size(declared: tuple[int, int, int] | None, name: str, shape: tuple[int, ...]) -> None:
     """Raise an error for images with more rows and columns than a chunk."""
     rows, columns, samples = shape
-    if found is not None and found[2] > max(samples, _MIN_SAMPLES):
-        raise CodecError(f"the {name} image says that it has {found[2]} samples; {samples} are expected")
-    if found is not None and (found[1] > columns or found[0] * found[1] > _most_points(rows, columns)):
-        raise CodecError(f"the {name} image says that it has {found[:2]} rows and columns; {shape[:2]} are expected")
+    if declared is not None and declared[2] > max(samples, _MIN_SAMPLES):
+        raise CodecError(f"the {name} image says that it has {declared[2]} samples; {samples} are expected")
+    if declared is not None and (declared[1] > columns or declared[0] * declared[1] > _most_points(rows, columns)):
+        raise CodecError(f"the {name} image says that it has {declared[:2]} rows and columns; {shape[:2]} are expected")
 
 
-def _is_edge(found: tuple[int, ...], shape: tuple[int, ...], edge: tuple[int, int] | None) -> bool:
-    if edge is None or found[2] != shape[2]:
+def _is_edge(decoded: tuple[int, ...], shape: tuple[int, ...], edge: tuple[int, int] | None) -> bool:
+    if edge is None or decoded[2] != shape[2]:
         return False
-    return found[0] in (shape[0], edge[0]) and found[1] in (shape[1], edge[1])
+    return decoded[0] in (shape[0], edge[0]) and decoded[1] in (shape[1], edge[1])
 
 
 def _jpeg_colors(settings: Settings, samples: int, *, is_jfif: bool) -> tuple[int | None, int | str | None]:

@@ -120,12 +120,12 @@ class Library:
 
     def links(self, group: LinkTarget, node: HDF5Group, /) -> Iterable[tuple[bytes, LinkTarget]]:
         """Yield the links of a group in order; a group whose links cannot be read gets a note, the root an error."""
-        found, error = self._ask("links", group.handle)
+        links, error = self._ask("links", group.handle)
         if error and not node.path:
             raise LibraryError(error)
         if error:
             node.notes.append(Refusal(path=node.path, reason=f"the links of the group cannot be read: {error}"))
-        for link in found:
+        for link in links:
             yield link.name, _target(link, group.handle)
 
     def variable(self, dataset: LinkTarget, name: str, raw_path: bytes, path: str, /) -> HDF5Variable:
@@ -137,14 +137,14 @@ class Library:
 
     def find(self, path: str, /) -> HDF5Variable | None:
         """Return the dataset at a path; ``None`` if no dataset exists there, or if it is in another file."""
-        found: FoundDataset | None = self._ask("find", path)
-        if found is None:
+        dataset: FoundDataset | None = self._ask("find", path)
+        if dataset is None:
             return None
-        return self._variable(found, found.address, path.rpartition("/")[2], path.encode(), path)
+        return self._variable(dataset, dataset.address, path.rpartition("/")[2], path.encode(), path)
 
-    def _variable(self, found: FoundDataset, address: int, name: str, raw_path: bytes, path: str) -> HDF5Variable:
-        element, space = element_type(found.datatype), found.shape
-        layout, stored = self._layout(address), self._stored(found.attributes, raw_path)
+    def _variable(self, dataset: FoundDataset, address: int, name: str, raw_path: bytes, path: str) -> HDF5Variable:
+        element, space = element_type(dataset.datatype), dataset.shape
+        layout, stored = self._layout(address), self._stored(dataset.attributes, raw_path)
         is_of_characters = element.stored is not None and element.stored.kind == "S"
         return HDF5Variable(
             name=name,
@@ -152,16 +152,16 @@ class Library:
             raw_path=raw_path,
             address=address,
             element=element,
-            is_read_by_netcdf=found.is_committed or _is_read_by_netcdf(found.datatype),
+            is_read_by_netcdf=dataset.is_committed or _is_read_by_netcdf(dataset.datatype),
             space=space,
-            limits=found.maxshape,
+            limits=dataset.maxshape,
             layout=layout,
-            filters=tuple(make_filter(number, given, values) for number, given, values in found.filters),
-            fill=self._fill(found, raw_path, element),
-            external=found.external,
+            filters=tuple(make_filter(number, given, values) for number, given, values in dataset.filters),
+            fill=self._fill(dataset, raw_path, element),
+            external=dataset.external,
             attributes=stored.values(path, is_of_characters=is_of_characters),
             scale=stored.scale(len(space or ())),
-            list_chunks=lambda: self._chunks(found, layout),
+            list_chunks=lambda: self._chunks(dataset, layout),
             list_mappings=lambda: self._mappings(layout) if isinstance(layout, VirtualLayout) else (),
         )
 
@@ -182,17 +182,17 @@ class Library:
                     return parse_layout(message.body, widths)
         raise LibraryError("its values may be stored in ways that the library does not report: its header is unusual")
 
-    def _fill(self, found: FoundDataset, raw_path: bytes, element: ElementType) -> FillMessage:
+    def _fill(self, dataset: FoundDataset, raw_path: bytes, element: ElementType) -> FillMessage:
         raw = None
-        if found.has_fill:
+        if dataset.has_fill:
             raw = b""  # marks a fill value; for converted types, the library reads it later
             if element.stored is not None and not element.subshape and not element.codecs:
                 raw = self._ask("fill", raw_path, None).astype(element.stored).tobytes()
-        return FillMessage(raw=raw, is_written=found.is_fill_written, is_defined=not found.is_fill_undefined)
+        return FillMessage(raw=raw, is_written=dataset.is_fill_written, is_defined=not dataset.is_fill_undefined)
 
-    def _chunks(self, found: FoundDataset, layout: Layout) -> ChunkTable:
-        superblock, is_filtered = self._superblock, bool(found.filters)
-        parser = read_chunks(layout, found.shape, found.maxshape, superblock, is_filtered=is_filtered)
+    def _chunks(self, dataset: FoundDataset, layout: Layout) -> ChunkTable:
+        superblock, is_filtered = self._superblock, bool(dataset.filters)
+        parser = read_chunks(layout, dataset.shape, dataset.maxshape, superblock, is_filtered=is_filtered)
         return located(self._metadata.run_all([parser])[0], self._metadata.base)
 
     def _mappings(self, layout: VirtualLayout) -> Sequence[VirtualMapping]:
@@ -217,10 +217,10 @@ class Library:
         except LibraryError as error:
             raise LostObjectError(f"its attributes cannot be read: {error}") from error
 
-    def _stored(self, found: Sequence[FoundAttribute], raw_path: bytes) -> StoredAttributes:
-        elements = {attribute.name: attribute.elements for attribute in found}
+    def _stored(self, attributes: Sequence[FoundAttribute], raw_path: bytes) -> StoredAttributes:
+        elements = {attribute.name: attribute.elements for attribute in attributes}
         return StoredAttributes(
-            [_message(attribute) for attribute in found],
+            [_message(attribute) for attribute in attributes],
             lambda attribute: elements[attribute.name],
             functools.partial(self.attribute, raw_path),
         )
@@ -297,10 +297,12 @@ def _is_read_by_netcdf(datatype: bytes) -> bool:
     return False
 
 
-def _message(found: FoundAttribute) -> AttributeMessage:
-    datatype, fault = Datatype(kind="opaque", size=1), found.error
+def _message(attribute: FoundAttribute) -> AttributeMessage:
+    datatype, fault = Datatype(kind="opaque", size=1), attribute.error
     try:
-        datatype = parse_library_datatype(found.datatype) if found.datatype else datatype
+        datatype = parse_library_datatype(attribute.datatype) if attribute.datatype else datatype
     except StructureError as error:
         fault = fault or str(error)
-    return AttributeMessage(name=found.name, datatype=datatype, shape=found.shape, data=found.data, fault=fault)
+    return AttributeMessage(
+        name=attribute.name, datatype=datatype, shape=attribute.shape, data=attribute.data, fault=fault
+    )
