@@ -282,7 +282,7 @@ def test_labels_that_differ_are_counted_and_measured(tmp_path):
 
 
 @pytest.mark.parametrize("tolerance", ["1e-6", np.nan, -1, {"lat": 1e-6}, [1, 2], True, pd.NaT, -np.inf])
-def test_what_is_no_tolerance_is_refused(tolerance, tmp_path):
+def test_an_invalid_tolerance_is_refused(tolerance, tmp_path):
     refuse(
         r"tolerance=.* is not a distance between labels. Give a number such as 1e-6",
         [write(tmp_path / "a.nc", time=[0])],
@@ -423,8 +423,8 @@ def test_a_coordinate_gets_a_new_dimension_on_request(tmp_path):
 
 @pytest.mark.parametrize("order", [1, -1])
 @pytest.mark.parametrize("loaded", [["time"], ["time", "s", "m"]])
-def test_what_a_file_lacks_is_missing_where_it_gets_the_dimension(order, loaded, tmp_path):
-    """Not the values of the file that has it."""
+def test_a_variable_that_a_file_lacks_is_missing_along_a_new_dimension(order, loaded, tmp_path):
+    """It does not get the values of the file that has it."""
     paths = [tmp_path / f"{i}.nc" for i in range(2)]
     made = xr.Dataset({"v": ("time", [1.0]), "s": 3.0, "m": ("y", [1.0, 2.0])}, {"time": [0]})
     made.to_netcdf(paths[0], engine="netcdf4")
@@ -641,7 +641,7 @@ def test_characters_are_not_joined_to_another_text(tmp_path):
         assert vds.virtual.open().v.values.tolist() == [b"ab", b"cde"]
 
 
-def test_what_differs_is_unpacked_and_the_rest_is_not(tmp_path):
+def test_only_variables_that_are_packed_differently_are_unpacked(tmp_path):
     """Bit-identical to opening each file with xarray and joining."""
     packings = [{"_FillValue": np.int16(-99), "scale_factor": s} for s in (0.5, 0.25)]
     paths = [
@@ -668,7 +668,7 @@ def test_what_differs_is_unpacked_and_the_rest_is_not(tmp_path):
     assert stored.same.dtype == np.int16
 
 
-def test_what_cannot_be_unpacked_is_named(tmp_path):
+def test_a_variable_that_cannot_be_unpacked_is_named(tmp_path):
     paths = [write(tmp_path / f"{i}.nc", time=[i]) for i in range(2)]
     for path, calendar in zip(paths, ("noleap", "360_day"), strict=True):
         with netCDF4.Dataset(path, "a") as file:
@@ -763,7 +763,7 @@ def test_labels_that_are_not_there_are_named(tmp_path):
         ),
     ],
 )
-def test_what_gives_no_label_is_named_with_its_file(labelling, message, tmp_path):
+def test_an_error_of_a_label_names_the_file(labelling, message, tmp_path):
     path = write(tmp_path / "a.nc", time=[7], attrs={"levels": np.array([1, 2])})
     error = refuse(message, [path], new_dim={"m": labelling})
     if "raised" in message:
@@ -804,7 +804,7 @@ def test_labels_are_from_the_names_of_all_files_or_from_the_folders_of_all(tmp_p
     assert vs.open_virtual_mfdataset([odd], new_dim={"r": vs.FromName(r"a%(\d+)")}).r.values.tolist() == [205]
 
 
-def test_what_preprocess_raises_is_named_with_its_file(tmp_path, monkeypatch):
+def test_an_error_of_preprocess_names_the_file(tmp_path, monkeypatch):
     paths = [write(tmp_path / f"{i}.nc", time=[i]) for i in range(2)]
     for function, message in (
         (lambda ds: ds["absent"], r"preprocess= raised KeyError for '.*0.nc': "),
@@ -821,7 +821,7 @@ def test_what_preprocess_raises_is_named_with_its_file(tmp_path, monkeypatch):
 
 
 @pytest.mark.parametrize("urls", [123, None, [["a.nc"], 7]])
-def test_what_is_no_path_is_refused(urls):
+def test_a_source_that_is_no_path_is_refused(urls):
     with pytest.raises(StorageError, match=r"is of type '(int|NoneType)', which does not open. Give a path, a URL"):
         vs.open_virtual_mfdataset(urls)
 
@@ -1091,7 +1091,7 @@ def test_options_of_opening_without_a_file_are_an_error(daily):
     xr.testing.assert_equal(vs.open_virtual_mfdataset(opened).virtual.open().load(), plain(daily))
 
 
-def test_what_is_no_dataset_is_named_by_its_type(daily):
+def test_an_item_that_is_no_dataset_is_named_by_its_type(daily):
     """A tree, an array or a URL where datasets belong is an error that says which function takes it."""
     opened = vs.open_virtual_dataset(daily[0])
     with pytest.raises(TypeError, match=r"a DataTree is not a Dataset\. Use open_virtual_mfdatatree"):

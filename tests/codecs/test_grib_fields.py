@@ -132,7 +132,7 @@ def test_lists_of_edition_1_may_end_with_their_section(lists):
         (changed(TWO, 20, b"\x08"), "section 8 at byte 16"),
     ],
 )
-def test_what_is_no_message_is_refused(make, raw, reason):
+def test_bytes_that_are_no_message_are_refused(make, raw, reason):
     with pytest.raises(CodecError, match=reason):
         make(raw)
 

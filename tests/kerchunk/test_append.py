@@ -103,8 +103,8 @@ def test_uneven_lengths_are_refused_before_anything_is_written(tmp_path, target)
         (lambda x: x, "scale_factor"),  # numbers that mean something else
     ],
 )
-def test_what_does_not_fit(tmp_path, target, change, message):
-    """Nothing changes."""
+def test_references_that_do_not_fit_are_refused(tmp_path, target, change, message):
+    """The target stays as it was."""
     virtual(write(tmp_path / "0.nc", dataset(range(4)))).virtual.to_kerchunk(target)
     before = files(tmp_path / "out")
     other = change(dataset(range(4, 8), seed=1))

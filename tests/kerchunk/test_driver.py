@@ -130,7 +130,7 @@ def fails(url, storage_options=None):
         (HDF4, MalformedFileError, "failed: AssertionError"),
     ],
 )
-def test_what_goes_wrong(reader, error, message, raw):
+def test_errors_of_the_driver_name_the_file(reader, error, message, raw):
     """Typed errors with the file and the driver."""
     pytest.importorskip("astropy")
     with pytest.raises(error, match=message) as caught:

@@ -284,7 +284,7 @@ def test_record_files_that_are_not_there(tmp_path):
     assert read(tmp_path / "refs.parq")["v"].in_memory().entries["location"].tolist() == [0, 0]
 
 
-def test_what_is_no_reference_set(tmp_path):
+def test_documents_that_are_no_references_are_refused(tmp_path):
     """Other files are told apart with their URL."""
     for content, message in (
         (b"CDF\1", "is not JSON"),
@@ -299,7 +299,7 @@ def test_what_is_no_reference_set(tmp_path):
             read(tmp_path / "refs.json")
 
 
-def test_what_is_not_there(tmp_path):
+def test_missing_references_are_refused(tmp_path):
     """Missing files, and directories without references, are named."""
     with pytest.raises(SourceNotFoundError, match=r"refs.json"):
         read(tmp_path / "refs.json")

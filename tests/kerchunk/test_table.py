@@ -79,7 +79,7 @@ def test_strays_are_counted():
         ({"\ud800/0": "x"}, "'r' has keys that are not text"),
     ],
 )
-def test_what_is_no_reference_set(data, message):
+def test_tables_that_are_no_references_are_refused(data, message):
     """Other JSON is told from references."""
     with pytest.raises(MalformedFileError, match=message):
         ReferenceTable.from_references(data, where="r")
@@ -109,7 +109,7 @@ def test_what_is_no_reference_set(data, message):
     ],
     ids=str,
 )
-def test_what_is_no_reference(value):
+def test_rows_that_are_no_references_are_refused(value):
     """A reference of another form is named with its key, alone and among good ones."""
     for others in ({}, {"a/0": ["u", 0, 1]}, {"a/0": "text"}):
         with pytest.raises(MalformedFileError, match=r"'a/1' of 'r' is .*; expected text"):

@@ -81,7 +81,7 @@ def n_plain(text):
 
 @pytest.mark.parametrize("write", [orjson.dumps, ujson_text, json_text])
 @pytest.mark.parametrize("parts", [{"version": 1}, None])
-def test_what_libraries_write(write, parts):
+def test_texts_as_libraries_write_them_are_read(write, parts):
     """Plain references of all arrays are found in the middle of others, as three libraries write them."""
     refs = {
         ".zgroup": '{"zarr_format":2}',
@@ -254,7 +254,7 @@ def test_runs():
     ],
     ids=str,
 )
-def test_what_is_left_to_the_library(text):
+def test_other_texts_are_left_to_the_library(text):
     """Anything beyond what is provably plain is read, or refused, as the library does it."""
     assert n_plain(text) is None
     assert contents(by_parts, text) == contents(by_library, text)
@@ -282,7 +282,7 @@ def test_what_is_left_to_the_library(text):
     ],
     ids=str,
 )
-def test_what_is_plain(text, n):
+def test_plain_texts_are_recognised(text, n):
     """White space, escaped slashes and oddities beside a reference leave it what it is."""
     assert n_plain(text) == n
     assert contents(by_parts, text) == contents(by_library, text)

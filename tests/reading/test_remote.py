@@ -81,7 +81,7 @@ def test_every_failure_names_the_chunk(stored, failure, key):
 
 @pytest.mark.parametrize("key", [slice(None), (13, 5)], ids=["all", "one cell"])
 @pytest.mark.parametrize("failure", [gone, forbidden, written_again], ids=lambda failure: failure.__name__)
-def test_what_failed_is_not_asked_for_again(stored, failure, key):
+def test_failed_requests_are_not_repeated(stored, failure, key):
     """A server that is slow to fail is waited for once, however little is read."""
     with RangeServer({"a.h5": stored}) as server:
         (group,) = vs.scan([server.url("a.h5")])

@@ -75,7 +75,7 @@ def test_a_second_scan_reads_nothing_and_gives_the_same(files, reads):
 
 
 @pytest.mark.parametrize("change", ["content and size", "content", "time"])
-def test_what_changed_is_read_again(files, reads, change):
+def test_changed_files_are_read_again(files, reads, change):
     reads(files)
     if change == "content and size":
         make(files[2], 99, 80)
@@ -98,7 +98,7 @@ def test_new_files_are_read_and_lost_ones_fail(files, reads):
     assert result.failures.error.tolist() == ["SourceNotFoundError"]
 
 
-def test_what_failed_is_tried_again(files, reads):
+def test_files_that_failed_are_read_again(files, reads):
     whole = files[1].read_bytes()
     files[1].write_bytes(whole[:500])
     result, _ = reads(files, on_error="skip")

@@ -97,7 +97,7 @@ def test_one_file_is_read_in_this_thread_and_many_remote_ones_are_not(files):
     assert (many.task_length, many.is_here, many.n_tasks) == (1, True, 64)
 
 
-def test_what_scans_result_shows(files, tmp_path):
+def test_the_repr_of_a_result(files, tmp_path):
     bad = tmp_path / "bad.nc"
     bad.write_bytes(b"nonsense")
     result = vs.scan([files[0], bad, files[1]], on_error="skip")

@@ -126,7 +126,7 @@ def test_a_growing_store_is_seen(paths):
         ("/-/assets/nothing.js", 404),
     ],
 )
-def test_what_does_not_exist(client, path, status):
+def test_unknown_paths_are_errors_in_json(client, path, status):
     """Each is an error in JSON."""
     answer = requests.get(client + path, timeout=30)
     assert answer.status_code == status

@@ -489,7 +489,7 @@ def test_contradictions_are_errors(edit, node, disk, unlike, tmp_path):
     assert caught.value.name == "ManifestError" or "more than 3 bytes" in caught.value.message
 
 
-def test_what_is_no_vstack(reader, disk, tmp_path):
+def test_the_reader_refuses_a_folder_that_is_no_vstack(reader, disk, tmp_path):
     with pytest.raises(JavaScriptError, match="is no vstack") as caught:
         reader("snapshots", url_of(disk.root, tmp_path))
     assert caught.value.name == "SourceNotFoundError"

@@ -117,8 +117,8 @@ def test_labels_that_do_not_ascend_are_refused(tmp_path, url, first):
         (lambda x: x.assign(rain=x["rain"].isel(lat=0)), "'rain' has dimensions"),
     ],
 )
-def test_what_does_not_fit_is_refused(tmp_path, url, first, change, match):
-    """By an error that names both; nothing is written."""
+def test_variables_that_do_not_fit_are_refused(tmp_path, url, first, change, match):
+    """The error names both, and nothing is written."""
     made = dataset([9, 10], seed=1)
     path = write(tmp_path / "1.nc", change(made))
     before = objects(url)
@@ -277,8 +277,8 @@ def test_numbers_without_a_missing_value_need_one(tmp_path, url):
     np.testing.assert_array_equal(values(url)["count"], [1, 2, -7])
 
 
-def test_what_differs_can_be_left_as_the_store_has_it(tmp_path, url, first):
-    """As the error says."""
+def test_attributes_that_differ_can_stay_as_the_store_has_them(tmp_path, url, first):
+    """The error advises it."""
     made = dataset([9], seed=1)
     made["mask"] = made["mask"] + 1
     part = virtual(write(tmp_path / "1.nc", made))

@@ -49,8 +49,8 @@ def test_one_placement_is_left(url):
     assert (entry.message, entry.changes) == ("compacted", ("v: compacted",))
 
 
-def test_what_is_compact_stays(url):
-    """Without a commit."""
+def test_a_compact_store_stays_as_it_is(url):
+    """No snapshot is committed."""
     made = Repository.open(url).compact()
     assert made.compact().snapshot.number == made.snapshot.number == 11
     assert Repository.open(url, at=0).compact().snapshot.number == 0
@@ -66,7 +66,7 @@ def test_some_variables(url, tmp_path):
         Repository.open(url).compact(["/w", "u"])
 
 
-def test_what_others_write_meanwhile(url, tmp_path):
+def test_a_compaction_keeps_what_others_write_meanwhile(url, tmp_path):
     """An append and a region are there after a compaction that was begun before them."""
     repository = Repository.open(url)
     Change(url, appended(range(21), v=virtual(tmp_path, [20]))).commit()
@@ -76,8 +76,8 @@ def test_what_others_write_meanwhile(url, tmp_path):
     assert values_of(url) == [*WANTED[:5], 55, *WANTED[6:], 20]
 
 
-def test_what_was_begun_before_a_compaction(url, tmp_path):
-    """It is there after it, and a second compaction takes it along."""
+def test_an_edit_begun_before_a_compaction_is_kept(url, tmp_path):
+    """Its data are in the store after it, and a second compaction takes them along."""
     changes = [
         Change(url, appended(range(21), v=virtual(tmp_path, [20]))),
         Change(url, lambda group: group, overlays=written("v", 5, virtual(tmp_path, [55]))),

@@ -129,7 +129,7 @@ def test_a_variable_needs_its_group(tmp_path):
         ("add group", "add group", "group '.?b'"),
     ],
 )
-def test_what_two_writers_change_is_a_conflict(mine, theirs, what, tmp_path):
+def test_changes_of_two_writers_to_the_same_conflict(mine, theirs, what, tmp_path):
     """The second writer is told what the first one changed, and nothing is committed."""
     url = str(tmp_path / "y.vstack")
     ds = xr.Dataset({"t": ("x", np.arange(3.0))})

@@ -118,7 +118,7 @@ def numbers(url) -> list[int]:
         ({"older_than": timedelta(days=8), "keep": 5}, 1),
     ],
 )
-def test_what_stays(url, options, first):
+def test_expire_keeps_snapshots_that_are_in_use(url, options, first):
     """What was the newest at a moment that is asked for, and what was within the grace period."""
     done = Repository.open(url).expire(**options)
     assert done.snapshots == tuple(range(first))
@@ -165,7 +165,7 @@ def test_a_compacted_store_lets_go_of_what_was_written_before(url, clock):
     assert Repository.open(url).expire(keep=1).objects == ()
 
 
-def test_what_killed_writers_left(url, tmp_path, clock, monkeypatch):
+def test_expire_deletes_objects_of_killed_writers(url, tmp_path, clock, monkeypatch):
     """Objects without a snapshot, and files that were not written to their end: once the grace period is over."""
 
     def killed(*args, **options):
@@ -309,8 +309,8 @@ def test_nothing_is_expired_where_the_place_of_a_source_is_not_known(url):
     assert files(url) == before
 
 
-def test_what_is_no_object_of_the_store_stays(url, clock):
-    """Whatever its name; and arguments are checked."""
+def test_expire_keeps_objects_that_are_not_of_the_store(url, clock):
+    """Their names do not matter; and arguments are checked."""
     others = [".vstack/segments/notes.txt", ".vstack/pages/0123.json.gz", ".vstack/bundles/x/y", "data.nc"]
     for key in others:
         (url / key).parent.mkdir(exist_ok=True)

@@ -83,7 +83,7 @@ def test_the_engine_opens_a_store_as_it_was(url):
             assert ds["v"][:, 0].values.tolist() == [0, 1, 2, 3]
 
 
-def test_what_never_was(url):
+def test_snapshots_that_never_existed_are_refused(url):
     """Numbers and times that the store does not have are typed errors; what is not a time is another."""
     for at in (10, -11, "1999-12-31"):
         with pytest.raises(SourceNotFoundError, match="has no snapshot"):
@@ -100,8 +100,8 @@ def test_what_never_was(url):
 
 
 @pytest.mark.parametrize("at", [4.0, True, date(2000, 1, 4), [0], b"0"])
-def test_what_is_neither_a_number_nor_a_time(url, at):
-    """Is told in words."""
+def test_a_snapshot_that_is_neither_a_number_nor_a_time_is_refused(url, at):
+    """The error says what a snapshot is."""
     with pytest.raises(TypeError, match=r"is not a snapshot. Give its number, or a time"):
         Repository.open(url, at=at)
     with pytest.raises(TypeError, match=r"is not a snapshot. Give its number, or a time"):
@@ -135,8 +135,8 @@ def test_a_path_with_a_nul():
 
 
 @pytest.mark.parametrize("at", [None, 0, -1])
-def test_what_is_no_store_is_called_so(tmp_path, at):
-    """Whichever snapshot of it is asked for."""
+def test_a_folder_that_is_no_store_is_refused(tmp_path, at):
+    """The error is the same for each snapshot that is asked for."""
     (tmp_path / "refs.json").write_text("{}")
     for name in ("refs.json", "nothing"):
         with pytest.raises(SourceNotFoundError, match=f"{name}' is not a vstack"):
@@ -159,7 +159,7 @@ def test_few_snapshots_are_read_for_a_time(url):
         assert server.n_requests <= 6
 
 
-def test_what_else_lies_among_snapshots(url):
+def test_other_objects_among_snapshots_are_ignored(url):
     """File systems and people leave things behind."""
     for name in (".DS_Store", ".nfs0001", "notes.txt", "0/x", "000000000000", "0/000000000000.json.gz"):
         path = url / SNAPSHOTS / name

@@ -36,7 +36,7 @@ def scanned(monkeypatch):
     return recorded_calls(monkeypatch, refreshing, "scan", lambda given, **options: names(given))
 
 
-def test_what_changed_is_scanned_again(tmp_path, archive, scanned):
+def test_changed_sources_are_scanned_again(tmp_path, archive, scanned):
     """New values are read; the old snapshot says what it said, and that its source has changed."""
     before = as_read(archive)
     write_day(archive[1], 1, seed=1)
@@ -140,8 +140,8 @@ def rewrite(path, **changes):
         ({"without": "flag"}, "variable 'flag' is in 0 of its groups"),
     ],
 )
-def test_what_does_not_fit_is_left(tmp_path, archive, changes, reason):
-    """And told; the others are done."""
+def test_sources_that_do_not_fit_are_left(tmp_path, archive, changes, reason):
+    """They are reported, and the others are scanned again."""
     before = as_read(archive)
     rewrite(archive[1], **changes)
     write_day(archive[2], 2, seed=1)

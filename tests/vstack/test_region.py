@@ -134,8 +134,8 @@ def test_chunks_must_meet(tmp_path, url, first, days, region, chunks, match):
         (lambda x: x.drop_vars("time"), {"time": "auto"}, "finds the position along 'time' by labels"),
     ],
 )
-def test_what_does_not_fit_is_refused(tmp_path, url, first, change, region, match):
-    """By an error that names both; nothing is written."""
+def test_datasets_that_do_not_fit_are_refused(tmp_path, url, first, change, region, match):
+    """The error names both, and nothing is written."""
     path = write(tmp_path / "1.nc", change(dataset([2, 3], seed=1)))
     before = objects(url)
     with pytest.raises(CombineError, match=match):

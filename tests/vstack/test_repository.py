@@ -57,7 +57,7 @@ def test_a_store_is_created_once(tmp_path, files):
     xr.testing.assert_identical(vs.Repository.open(tmp_path / "x.vstack").open_dataset().load(), wanted(files[:1]))
 
 
-def test_what_is_appended_must_fit(tmp_path, files):
+def test_datasets_that_are_appended_must_fit(tmp_path, files):
     """The error has both, and the store stays as it was."""
     repo = vs.Repository.create(tmp_path / "x.vstack", files[1])
     with pytest.raises(CombineError, match=r"Repository\.update to insert"):

@@ -69,8 +69,8 @@ def test_many_files_are_placed_at_once(tmp_path, url, first):
     assert n_snapshots(url) == 2
 
 
-def test_what_is_there_is_left_alone(tmp_path, url, first):
-    """No snapshot, and no object; though other times of modification, by which a mirror differs."""
+def test_labels_of_the_store_are_left_alone(tmp_path, url, first):
+    """No snapshot and no object is written, even if times of modification differ, as in a mirror."""
     path = write(tmp_path / "1.nc", dataset([20, 21], seed=1))
     store = opened(url).update(path, dim="time", relative=True)
     before = objects(url)
@@ -216,8 +216,8 @@ def test_loaded_variables_are_placed(tmp_path, url):
         (lambda x: x.assign(t=x["t"].astype("f8")), "'t' has dtype"),
     ],
 )
-def test_what_does_not_fit_is_refused(tmp_path, url, first, change, match):
-    """By an error that names both; nothing is written."""
+def test_datasets_that_do_not_fit_are_refused(tmp_path, url, first, change, match):
+    """The error names both, and nothing is written."""
     path = write(tmp_path / "1.nc", change(dataset([2, 3], seed=1)))
     before = objects(url)
     with pytest.raises(CombineError, match=match):

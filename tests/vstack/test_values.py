@@ -141,8 +141,8 @@ def test_integers_are_packed(url, first, value):
 
 
 @pytest.mark.parametrize("loadable", [["time"], ["time", "t", "rain"]])
-def test_what_is_masked_is_missing(tmp_path, url, loadable):
-    """As netCDF4 gives it; not what lies under the mask."""
+def test_masked_values_are_missing(tmp_path, url, loadable):
+    """They are as netCDF4 gives them, and not the numbers under the mask."""
     path = write(tmp_path / "0.nc", dataset(range(5)))
     virtual(path, loadable_variables=loadable).virtual.to_vstack(url)
     masked = np.ma.masked_array([1, 2, 3], [0, 1, 0])
@@ -209,8 +209,8 @@ def test_dates_of_python_and_pandas_are_times(tmp_path, url):
         ("t", np.zeros(3), False, r"shape \(3,\) were given for a region of shape \(6, 8\)"),
     ],
 )
-def test_what_has_no_place_is_refused(url, first, name, value, raw, match):
-    """By its value and what it would become; nothing is written."""
+def test_values_that_cannot_be_stored_are_refused(url, first, name, value, raw, match):
+    """The error has the value and what it would become, and nothing is written."""
     before = objects(url)
     with pytest.raises(WriterError, match=match):
         opened(url).write(name, (0, ...), value, raw=raw)

@@ -564,7 +564,7 @@ def test_web_servers_are_asked_for_what_is_wanted(tmp_path, version, shards):
 # -- errors ---------------------------------------------------------------------------------------------------
 
 
-def test_what_is_no_store(tmp_path, dataset):
+def test_folders_that_are_no_store_are_refused(tmp_path, dataset):
     (tmp_path / "empty.zarr").mkdir()
     dataset[["count"]].to_netcdf(tmp_path / "a.nc")
     vds = vs.open_virtual_dataset(tmp_path / "a.nc", loadable_variables=[])

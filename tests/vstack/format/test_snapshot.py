@@ -81,7 +81,7 @@ def test_a_snapshot_is_written_as_it_was_read(document, keys, value):
 
 
 @pytest.mark.parametrize(("keys", "value", "message"), INVALID, ids=str)
-def test_what_a_snapshot_may_not_say(document, keys, value, message):
+def test_invalid_values_in_a_snapshot_are_refused(document, keys, value, message):
     with pytest.raises(MalformedFileError, match=f"'u' is not a snapshot of a vstack: .*{message}"):
         changed(document, keys, value)
 
@@ -89,7 +89,7 @@ def test_what_a_snapshot_may_not_say(document, keys, value, message):
 @pytest.mark.parametrize(
     "keys", [["groups"], ["arrays"], ["arrays", "/v", "merged"], ["segments"], ["bundle"]], ids=str
 )
-def test_what_a_snapshot_must_say(document, keys):
+def test_missing_keys_in_a_snapshot_are_refused(document, keys):
     *outer, last = keys
     place = document
     for key in outer:

@@ -53,7 +53,7 @@ def test_nothing():
         *("", "1\n,2", "1,2\n", "1,2\n3,4", "\n1,2", "1,2\r", "1\t,2", "\0,2"),
     ],
 )
-def test_what_is_no_number(text, others):
+def test_texts_of_another_form_leave_no_columns(text, others):
     """One text of another form, wherever it stands, leaves no columns."""
     for texts in ([text], [text, "0,0"], ["0,0", text], ["10,10", text, "20,20"]):
         assert columns([*others, *texts], 2) is None
