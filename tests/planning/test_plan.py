@@ -155,9 +155,40 @@ def test_words_are_found_again_by_their_expressions():
     names = [f"/data/run{r}/tas_{m}_gn_{y}.nc" for r in (1, 2) for m in ("hist", "ssp") for y in (1990, 2000)]
     found = list(differing_words(names))
     assert len(found) == 3
-    for words, source in found:
+    for words, _, source in found:
         texts = source.texts(names)
         assert [str(x) for x in texts] == [w.removeprefix("run") if "\\d" in source.pattern else w for w in words]
+
+
+def test_members_in_folders_are_called_by_the_word_before_them(tmp_path):
+    """Of two files with one name, the survey shows the folders."""
+    members = []
+    for i, member in enumerate("ab"):
+        (folder := tmp_path / f"member_{member}").mkdir()
+        members.append(xr.Dataset({"v": ("time", [i, 2.0])}, {"time": DATES[:2]}))
+        members[-1].to_netcdf(folder / "t.nc", engine="netcdf4")
+    paths = [tmp_path / f"member_{member}" / "t.nc" for member in "ab"]
+    with pytest.raises(CombineError, match=r"new_dim={'member': vs.FromName\(r'/member_"):
+        vs.open_virtual_mfdataset(paths)
+    joined = vs.open_virtual_mfdataset(paths, new_dim={"member": vs.FromName(r"/member_([^_./-]+)")})
+    expected = xr.concat(members, pd.Index(["a", "b"], name="member"))
+    xr.testing.assert_equal(joined.virtual.open().load(), expected)
+    assert "member_a/t.nc and member_b/t.nc: same labels" in str(vs.survey(paths))
+
+
+@pytest.mark.filterwarnings("ignore:Unable to decode time axis")
+@pytest.mark.parametrize("years", [(1, 2), (850, 1990), (2300, 2301), (2000, 2301)])
+def test_dates_of_all_years_are_proposed(years, tmp_path):
+    """The advice keeps the dates, also those that nanoseconds cannot count."""
+    for i, year in enumerate(years):
+        part = xr.Dataset({"v": ("x", [i, 2.0])}, {"x": [0, 1]}, {"date": f"{year:04}-02-03"})
+        part.to_netcdf(tmp_path / f"{'ab'[i]}.nc", engine="netcdf4")
+    with pytest.raises(CombineError, match=r"vs.FromAttribute\('date', format='%Y-%m-%d'\)"):
+        vs.open_virtual_mfdataset(f"{tmp_path}/*.nc")
+    how = {"time": vs.FromAttribute("date", format="%Y-%m-%d")}
+    joined = vs.open_virtual_mfdataset(f"{tmp_path}/*.nc", new_dim=how).virtual.open()
+    assert [x.strftime("%Y-%m-%d").zfill(10) for x in joined.time.to_index()] == [f"{year:04}-02-03" for year in years]
+    assert joined.v.values.tolist() == [[0, 2], [1, 2]]
 
 
 def test_words_that_tell_apart_only_together_are_proposed_together(tmp_path):

@@ -15,7 +15,14 @@ from virtualstack.combine.conflicts import Rules, unpack_differing
 from virtualstack.combine.new_dim import Labelling, check_labellings, make_labels, with_new_dim
 from virtualstack.combine.order import combine_by_coords, have_an_order, join_tiles
 from virtualstack.combine.part import Part
-from virtualstack.combine.planned import Nodes, Planning, plan_parts, with_labels_from, without_order
+from virtualstack.combine.planned import (
+    Nodes,
+    Planning,
+    plan_parts,
+    with_dims_of_others,
+    with_labels_from,
+    without_order,
+)
 from virtualstack.errors import CombineError, Remedy, check_word, naming_group
 from virtualstack.options import Join
 from virtualstack.planning import Duplicates, Plan
@@ -148,9 +155,10 @@ def _combined(nodes: Nodes, nested: Nested[Any], how: CombineOptions, storage: S
     for dim, labelling in how.new_dim.items():
         nodes = _with_new_dim(nodes, dim, make_labels(nodes["/"], dim, labelling), how.rules)
     nodes = {path: [with_labels_from(part, how.labels, storage) for part in parts] for path, parts in nodes.items()}
-    plan = Plan()
     if how.dims is None:
         nodes, plan = plan_parts(nodes, how.planning, how.rules, storage)
+    else:
+        nodes, plan = with_dims_of_others(nodes, how.rules), Plan()
     ordered: set[str] = set()
     if how.dims is None and len(nodes) > 1:
         ordered = {path for path, parts in nodes.items() if have_an_order(parts, how.rules)}

@@ -8,6 +8,7 @@ from datetime import UTC, date, datetime
 from types import MappingProxyType
 from typing import Any
 
+import cftime
 import numpy as np
 import pandas as pd
 import xarray as xr
@@ -53,10 +54,11 @@ def make_labels(parts: Sequence[Part], dim: str, labelling: Labelling, /) -> Seq
     labels = [_plain(dim, x, part) for x, part in zip(found, parts, strict=True)]
     if isinstance(labelling, FromName | FromAttribute):
         if labelling.format is not None:
-            return [_date(dim, str(x), labelling.format, part) for x, part in zip(labels, parts, strict=True)]
-        if all(isinstance(x, str) and re.fullmatch(r"[+-]?\d{1,18}", x) for x in labels):
+            labels = [_date(dim, str(x), labelling.format, part) for x, part in zip(labels, parts, strict=True)]
+        elif all(isinstance(x, str) and re.fullmatch(r"[+-]?\d{1,18}", x) for x in labels):
             return [int(x) for x in labels]
-    return labels
+    is_cftime = any(isinstance(x, cftime.datetime) for x in labels)
+    return [_any_year(pd.Timestamp(x)) if is_cftime and isinstance(x, np.datetime64) else x for x in labels]
 
 
 def _found(parts: Sequence[Part], dim: str, labelling: Labelling) -> Sequence[Any]:
@@ -92,7 +94,7 @@ def _why(labelling: Labelling, part: Part) -> str:
 
 
 def _plain(dim: str, found: Any, part: Part) -> Any:
-    """Return a label as one plain value; dates are in nanoseconds of UTC."""
+    """Return a label as one plain value; dates are in nanoseconds of UTC, or of cftime if these cannot count them."""
     if isinstance(found, np.ndarray | np.generic | xr.DataArray | xr.Variable) and found.size == 1:
         found = np.asarray(found).reshape(())[()]
     is_text = isinstance(found, str | bytes)
@@ -106,16 +108,17 @@ def _plain(dim: str, found: Any, part: Part) -> Any:
         raise _refusal(dim, part, f"'{dim}' has no label for {part.called}: it has {found!r}")
     if not isinstance(found, date | np.datetime64):  # a datetime is a date too
         return found
+    stamp = pd.Timestamp(found)
+    stamp = stamp if stamp.tzinfo is None else stamp.tz_convert(UTC).tz_localize(None)
     try:
-        stamp = pd.Timestamp(found)
-        return (stamp if stamp.tzinfo is None else stamp.tz_convert(UTC).tz_localize(None)).as_unit("ns").asm8
-    except pd.errors.OutOfBoundsDatetime as error:
-        raise _refusal(
-            dim,
-            part,
-            f"label {found} of '{dim}' in {part.called} is outside of the dates that nanoseconds can count, "
-            "1678 to 2261. Give a date of the package cftime, for example cftime.DatetimeProlepticGregorian",
-        ) from error
+        return stamp.as_unit("ns").asm8
+    except pd.errors.OutOfBoundsDatetime:
+        return _any_year(stamp)
+
+
+def _any_year(date: pd.Timestamp) -> cftime.datetime:
+    """Return a date of numpy's calendar that nanoseconds need not count."""
+    return cftime.DatetimeProlepticGregorian(*date.timetuple()[:6], date.microsecond)
 
 
 def _date(dim: str, text: str, format: str, part: Part) -> Any:

@@ -12,6 +12,8 @@ import pandas as pd
 import xarray as xr
 from xarray.indexes import PandasIndex
 
+from virtualstack.combine.align import align
+from virtualstack.combine.concat import concat_parts, merge_parts
 from virtualstack.combine.conflicts import Rules
 from virtualstack.combine.new_dim import with_new_dim
 from virtualstack.combine.part import Part
@@ -86,6 +88,7 @@ def plan_of(nodes: Nodes, how: Planning, rules: Rules, storage: Storage, /) -> t
 
     Coordinates are read if nothing else tells the files apart.
     """
+    nodes = with_dims_of_others(nodes, rules)
     facts = _facts(nodes)
     plan = how.plan(facts, rules)
     if plan.is_crowded:
@@ -99,6 +102,26 @@ def plan_of(nodes: Nodes, how: Planning, rules: Rules, storage: Storage, /) -> t
     return nodes, facts, plan
 
 
+def with_dims_of_others(nodes: Nodes, rules: Rules, /) -> Nodes:
+    """Return nodes in which a scalar coordinate is a dimension if it is one of the same variables in other files."""
+    return {path: _with_dims_of_others(parts, rules) for path, parts in nodes.items()}
+
+
+def _with_dims_of_others(parts: Sequence[Part], rules: Rules) -> Sequence[Part]:
+    for dim, like in {dim: part.variables for part in reversed(parts) for dim in part.indexes}.items():
+        with_dim = {name for name, variable in like.items() if dim in variable.dims} - {dim}
+        parts = [
+            with_new_dim(part, dim, part.variables[dim].values[()], rules, like)
+            if dim in part.coordinates
+            and not part.variables[dim].ndim
+            and virtual_array(part.variables[dim]) is None
+            and not with_dim.isdisjoint(part.variables)
+            else part
+            for part in parts
+        ]
+    return parts
+
+
 def _facts(nodes: Nodes) -> list[FileFacts]:
     return [facts_of(*parts) for parts in zip(*nodes.values(), strict=True)]
 
@@ -109,10 +132,25 @@ def plan_parts(nodes: Nodes, how: Planning, rules: Rules, storage: Storage, /) -
     if plan.question is not None:
         raise plan.question
     left_out = set(plan.left_out)
-    return {
-        path: [planned(part, i, plan, rules) for i, part in enumerate(parts) if i not in left_out]
-        for path, parts in nodes.items()
-    }, plan
+    made = {}
+    for path, parts in nodes.items():
+        whole = [planned(part, i, plan, rules) for i, part in enumerate(parts) if i not in left_out]
+        for i in plan.empty:
+            whole = _with_empty(whole, planned(parts[i], i, plan, rules), rules, storage)
+        made[path] = whole
+    return made, plan
+
+
+def _with_empty(parts: Sequence[Part], empty: Part, rules: Rules, storage: Storage) -> list[Part]:
+    """Return parts of which one is joined with a part without elements along a dimension; all else must be the same."""
+    rules = replace(rules, join="exact")
+    k = next((k for k, part in enumerate(parts) if part.variables.keys() == empty.variables.keys()), 0)
+    dim = next((dim for dim, n in empty.sizes.items() if not n and parts[k].sizes.get(dim)), None)
+    if dim is None:  # another group of a tree
+        joined = merge_parts([parts[k], empty], rules, storage)
+    else:
+        joined = concat_parts(align([parts[k], empty], rules, but=[dim]), dim, rules, storage)
+    return [*parts[:k], joined, *parts[k + 1 :]]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -205,7 +205,7 @@ def distinct_labels(indexes: Sequence[Labels], /, tolerance: Any = None) -> Dist
 
 
 def _are_equal(a: Labels, b: Labels) -> bool:
-    if a is b or a.equals(b):
+    if a is b or a.equals(b) or not (len(a) or len(b)):
         return True
     # pandas 2.3 takes equal dates with two units for different ones
     return len(a) == len(b) and a.dtype.kind == b.dtype.kind == "M" and bool((a == b).all())
@@ -213,7 +213,7 @@ def _are_equal(a: Labels, b: Labels) -> bool:
 
 def _key(labels: Labels) -> object:
     """Return a key that equal labels share and other labels rarely do, so that few labels are compared."""
-    kind = labels.dtype.kind
+    kind = labels.dtype.kind if len(labels) else ""
     if kind in "iuf":
         return len(labels), hash((labels.values.astype(np.float64) + 0.0).tobytes())  # -0.0 is 0.0
     if kind in "mM":
@@ -329,4 +329,6 @@ def kind_of(labels: Labels, /) -> str:
 
 def span(labels: Labels, /) -> str:
     """Return the first and the last label as text."""
+    if not len(labels):
+        return "no labels"
     return f"{labels[0]} to {labels[-1]}" if len(labels) > 1 else f"{labels[0]}"

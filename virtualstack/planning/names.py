@@ -15,6 +15,9 @@ MEMBER = re.compile(
 
 _WORD = "[^_./-]+"
 
+_KINDS = ("member", "ensemble", "realization", "run", "model", "experiment", "scenario", "tile", "band", "version")
+"""Words that say what the word after them tells apart."""
+
 _DATES = {
     r"\d{8}T\d{6}": "%Y%m%dT%H%M%S",
     r"\d{14}": "%Y%m%d%H%M%S",
@@ -62,20 +65,20 @@ def _plainest(source: FromName, form: str, texts: Sequence[str | None], urls: Se
 
 
 def is_date(text: object, form: str, /) -> bool:
-    """Return whether a text is a date of a format, and not of other centuries by chance."""
+    """Return whether a text is a date of a format; without a day, numbers of other centuries are dates by chance."""
     if not isinstance(text, str):
         return False
     try:
-        return 1800 <= datetime.strptime(text, form).year < 2200
+        return 1800 <= datetime.strptime(text, form).year < 2400 or "%d" in form
     except ValueError:
         return False
 
 
-def differing_words(urls: Sequence[str], /) -> Iterator[tuple[tuple[str, ...], FromName]]:
-    r"""Yield the words that differ between names of one form, and the source that finds them.
+def differing_words(urls: Sequence[str], /) -> Iterator[tuple[tuple[str, ...], str, FromName]]:
+    r"""Yield the words that differ between names of one form, what they are called, and the source that finds them.
 
-    >>> [(words, source.pattern) for words, source in differing_words(["t_r1_a.nc", "t_r2_a.nc"])]
-    [(('r1', 'r2'), '_r(\\d+)')]
+    >>> [(words, kind, source.pattern) for words, kind, source in differing_words(["t_run_a.nc", "t_run_b.nc"])]
+    [(('a', 'b'), 'run', '_([^_./-]+)\\.nc$')]
     """
     split = [_split(url) for url in urls]
     if len({tuple(parts[1::2]) for parts in split}) > 1 or not split:
@@ -83,7 +86,9 @@ def differing_words(urls: Sequence[str], /) -> Iterator[tuple[tuple[str, ...], F
     for at in range(0, len(split[0]), 2):
         words = tuple(parts[at] for parts in split)
         if len(set(words)) > 1 and (source := _source(split, at, words, urls)) is not None:
-            yield words, source
+            before = {parts[at - 2] for parts in split} if at else set()
+            kind = before.pop().lower() if len(before) == 1 else ""
+            yield words, kind if kind in _KINDS else "part", source
 
 
 def _split(url: str) -> list[str]:

@@ -59,14 +59,6 @@ def _rank(dim: str, found: Distinct, files: Sequence[Named], tolerance: Any) -> 
     check_kinds(dim, [files[found.first(number)] for number in range(len(labels))], labels)
     for number, x in enumerate(labels):
         file = files[found.first(number)]
-        if not len(x):
-            raise CombineError(
-                f"dimension '{dim}' has no elements in {file.called}, so the file has no position in the "
-                "order. Leave the file out",
-                variable=dim,
-                property="labels",
-                right_url=file.source,
-            )
         if x.hasnans:
             raise CombineError(
                 f"coordinate '{dim}' of {file.called} has missing labels, {np.count_nonzero(x.isna()):,} of {len(x):,}",

@@ -18,7 +18,7 @@ from virtualstack.planning.labels import Labels, distinct_labels, is_dates, is_j
 from virtualstack.planning.overlaps import count_shared, label_codes
 from virtualstack.planning.places import find_places, labelled_in_all
 from virtualstack.planning.questions import at_one_place, duplicated, overlapping, without_labels
-from virtualstack.planning.sources import FromAttribute, FromName, name_of
+from virtualstack.planning.sources import FromAttribute, FromName, names_of_two
 from virtualstack.planning.telling import Axis, candidates, enough_words, telling_words
 from virtualstack.printable import counted
 
@@ -59,6 +59,8 @@ class Plan:
         Elements of a file along a dimension that are kept, if not all of them are.
     left_out
         Files of which nothing is kept.
+    empty
+        Those of them that have no elements along a dimension of the others, and add nothing.
     order
         The other files in the order of their places.
     duplicates
@@ -81,6 +83,7 @@ class Plan:
     by: Mapping[str, str] = field(default_factory=dict)
     kept: Mapping[int, Mapping[str, NDArray[np.intp]]] = field(default_factory=dict)
     left_out: tuple[int, ...] = ()
+    empty: tuple[int, ...] = ()
     order: tuple[int, ...] = ()
     duplicates: tuple[Duplicate, ...] = ()
     gaps: tuple[MissingSteps, ...] = ()
@@ -105,7 +108,7 @@ class Plan:
             said.append(f"the files are joined along '{dim}', {by}")
         said += [f"the order along '{dim}' is that of {by}" for dim, by in self.by.items()]
         for pair in self.duplicates if self.question is None else ():
-            other, kept = (name_of(files[i].source or "a dataset") for i in (pair.other, pair.kept))
+            other, kept = names_of_two(*(files[i].source or "a dataset" for i in (pair.other, pair.kept)))
             said.append(f"'{other}' is not used for {pair.labels}, which '{kept}' has")
         for gap in self.gaps if gaps else ():
             said.append(f"{counted(gap.n_steps, 'step')} of '{gap.dim}' missing between {gap.after} and {gap.before}")
@@ -131,10 +134,11 @@ def make_plan(
     >>> plan.dims, plan.order
     (('t',), (1, 2, 0))
     """
+    maker = _Maker(files, tolerance, duplicates, is_exact)
     by_names: dict[frozenset[str], list[int]] = {}
     for i, file in enumerate(files):
-        by_names.setdefault(file.names, []).append(i)
-    maker = _Maker(files, tolerance, duplicates, is_exact)
+        if i not in maker.empty:
+            by_names.setdefault(file.names, []).append(i)
     maker.require([*dims, *along])
     try:
         for members in by_names.values():
@@ -160,7 +164,9 @@ class _Maker:
         self.by: dict[str, str] = {}
         self.kept: dict[int, dict[str, NDArray[np.intp]]] = {}
         self.duplicates: list[Duplicate] = []
-        self.left_out: set[int] = set()
+        filled = {dim for file in files for dim, n in file.sizes.items() if n}
+        self.empty = [i for i, x in enumerate(files) if any(not n and dim in filled for dim, n in x.sizes.items())]
+        self.left_out: set[int] = {*self.empty}
         self.labels: dict[str, list[Any]] = {}
         self.is_crowded = False
 
@@ -379,6 +385,7 @@ class _Maker:
             by=self.by,
             kept=self.kept,
             left_out=tuple(sorted(self.left_out)),
+            empty=tuple(self.empty),
             order=tuple(order),
             duplicates=tuple(self.duplicates),
             gaps=tuple(self._gaps(there, dims)) if question is None else (),

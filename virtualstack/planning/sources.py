@@ -68,10 +68,21 @@ class FromName:
         return None if found is None else found[found.re.groups]
 
 
-def name_of(url: str, /) -> str:
-    """Return the name of a file without its folder."""
-    name = url.rstrip("/").rpartition("/")[2]
+def name_of(url: str, /, n: int = 1) -> str:
+    """Return the name of a file without its folder, or the last ``n`` words of its path."""
+    name = "/".join(url.rstrip("/").split("/")[-n:])
     return unquote(name) if url.startswith(("http://", "https://")) else name
+
+
+def names_of_two(a: str, b: str, /) -> tuple[str, str]:
+    """Return the names of two files, with the folders that tell them apart.
+
+    >>> names_of_two("2020/r1/t.nc", "2020/r2/t.nc")
+    ('r1/t.nc', 'r2/t.nc')
+    """
+    most = min(a.count("/"), b.count("/")) + 1
+    n = next((n for n in range(1, most + 1) if name_of(a, n) != name_of(b, n)), 1)
+    return name_of(a, n), name_of(b, n)
 
 
 @dataclass(frozen=True, slots=True)

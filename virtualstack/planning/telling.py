@@ -201,11 +201,11 @@ def telling_words(files: Sequence[FileFacts], codes: Sequence[NDArray[np.intp]],
     places = [*zip(*(code.tolist() for code in codes), strict=True)] if codes else [()] * len(files)
     n_places = len(set(places))
     has_member = "member" in _taken_names(files)
-    for words, source in differing_words([file.source or "" for file in files]):
+    for words, kind, source in differing_words([file.source or "" for file in files]):
         if 2 * len(files) <= len(set(words)) * n_places or len({*zip(places, words, strict=True)}) == n_places:
             continue
         is_member = not has_member and all(MEMBER.match(word) for word in words)
-        dim = "member" if is_member else "part"
+        dim = "member" if is_member else kind
         yield Axis(dim=dim, source=source, by=dim, code=_codes(words)), is_member
 
 

@@ -12,7 +12,7 @@ from virtualstack.drawing import Timeline
 from virtualstack.drawing.axes import plot_timeline
 from virtualstack.drawing.html import MAX_LISTED, folded, make_page, table
 from virtualstack.drawing.svg import svg_timeline
-from virtualstack.planning.sources import name_of
+from virtualstack.planning.sources import name_of, names_of_two
 from virtualstack.printable import counted
 
 if TYPE_CHECKING:
@@ -257,7 +257,7 @@ def _duplicate(row: pd.Series) -> str:
 
 
 def _pair(row: pd.Series) -> str:
-    return f"{name_of(row['url'])} and {name_of(row['other'])}"
+    return " and ".join(names_of_two(row["url"], row["other"]))
 
 
 def _gap(row: pd.Series) -> str:

@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 
 from virtualstack.drawing import Timeline, TimelineDuplicate, TimelineEra, TimelineGap
 from virtualstack.planning.gaps import MissingSteps
-from virtualstack.planning.sources import name_of
+from virtualstack.planning.sources import names_of_two
 from virtualstack.surveying.coordinate import label, place_of
 
 MAX_ITEMS = 200
@@ -97,7 +97,7 @@ def most_missing(gaps: Sequence[tuple[str, MissingSteps]], axis: PlaceAxis, /) -
 
 def _pair(row: pd.Series, ends: Sequence[tuple[float, float] | None], axis: PlaceAxis) -> TimelineDuplicate:
     """Return a pair of files, at the first label that both can have."""
-    names = [name_of(row[key]) for key in ("url", "other")]
+    names = names_of_two(row["url"], row["other"])
     is_one = row["kind"] == "repeats"
     known = [x[0] for x in ends if x is not None]
     return TimelineDuplicate(
