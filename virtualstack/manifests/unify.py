@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, replace
-from typing import TypedDict
+from dataclasses import replace
+from typing import NamedTuple, TypedDict
 
 import numpy as np
 from numpy.typing import NDArray
@@ -23,8 +23,7 @@ class _Tables(TypedDict):
     inline: bytes
 
 
-@dataclass(frozen=True, slots=True)
-class _Recoding:
+class _Recoding(NamedTuple):
     """Maps from the codes of one manifest to codes of the shared tables; ``None`` if no code changes."""
 
     locations: NDArray[np.uint32] | None

@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from functools import lru_cache
-from typing import Any
+from typing import Any, NamedTuple
 
 import cftime
 import numpy as np
@@ -26,8 +26,7 @@ from virtualstack.manifests.chunk_manifest import ChunkManifest
 from virtualstack.manifests.encoding import ChunkEncoding, Fill, native
 
 
-@dataclass(frozen=True, slots=True, eq=False)
-class Decoded:
+class Decoded(NamedTuple):
     """Attributes and encoding of a variable after xarray has decoded it.
 
     Parameters

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from concurrent.futures import Future
-from dataclasses import dataclass
 from itertools import pairwise
+from typing import NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
@@ -77,8 +77,7 @@ def batches(plan: Plan, /) -> Iterator[tuple[int, int]]:
         begin = end
 
 
-@dataclass(frozen=True, slots=True, eq=False)
-class _Run:
+class _Run(NamedTuple):
     """Consecutive chunks of one location."""
 
     begin: int

@@ -6,7 +6,7 @@ import math
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from functools import lru_cache
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
@@ -103,8 +103,7 @@ def strided(flat: NDArray[Any], base: int, shape: tuple[int, ...], strides: list
     return view
 
 
-@dataclass(frozen=True, slots=True, eq=False)
-class ChunkPart:
+class ChunkPart(NamedTuple):
     """Parts of the result; each is a strided view of a decoded chunk.
 
     Part i begins at element ``base[i]`` of its decoded chunk and belongs to segment ``position[axis][i]`` of each axis.
@@ -130,8 +129,7 @@ class StoredChunks:
         return len(self.location)
 
 
-@dataclass(frozen=True, slots=True, eq=False)
-class Plan:
+class Plan(NamedTuple):
     """A plan of all that has to be done to read a selection.
 
     Parameters

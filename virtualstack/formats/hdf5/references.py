@@ -5,8 +5,7 @@ from __future__ import annotations
 import functools
 import math
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
@@ -37,8 +36,7 @@ from virtualstack.manifests.cells import MAX_READ_CELLS
 from virtualstack.storage import Storage
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class FileContext:
+class FileContext(NamedTuple):
     """The properties of a file that reading a dataset needs."""
 
     location: Location
@@ -48,8 +46,8 @@ class FileContext:
     locate: Callable[[str], Location]
     storage: Storage
     object_paths: Callable[[], Mapping[int, str]]
-    contiguous_chunk_size: int | None = None
     datasets: Datasets
+    contiguous_chunk_size: int | None = None
     chain: Chain = ()
 
 
