@@ -9,15 +9,14 @@ from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Self
 
 import numpy as np
+import obstore
 from numpy.typing import NDArray
-from obstore import list as list_objects
-from obstore import list_with_delimiter
 
 from virtualstack.errors import ForbiddenLocationError, SourceChangedError, SourceNotFoundError, StorageError
 from virtualstack.location import Location
-from virtualstack.storage import obstore
 from virtualstack.storage.coalesce import coalesce
-from virtualstack.storage.obstore import Connection
+from virtualstack.storage.obstore import PAGE_KEYS, SORTED, Connection, location_from, with_own_headers
+from virtualstack.storage.obstore import connect as connect_store
 from virtualstack.storage.obstore_errors import RangesIgnoredError, UnsatisfiableError
 from virtualstack.storage.source import (
     ByteRange,
@@ -44,12 +43,12 @@ _LISTED_KEYS = 4096  # keys of a listing: four requests, if there are no other k
 
 def connect(url: str, backend: object | None, prefix: str, /) -> tuple[Connection | WebConnection, str]:
     """Return the connection that serves a URL, and the key of the URL in it."""
-    return (backend.connect(url), url) if isinstance(backend, PublicWeb) else obstore.connect(url, backend, prefix)
+    return (backend.connect(url), url) if isinstance(backend, PublicWeb) else connect_store(url, backend, prefix)
 
 
 def connect_to_read(url: str, backend: object | None, prefix: str, /) -> tuple[Connection | WebConnection, str]:
     """Return the connection that reads a URL: its redirects get no headers of the user; see `connect`."""
-    return connect(url, obstore.with_own_headers(url, backend), prefix)
+    return connect(url, with_own_headers(url, backend), prefix)
 
 
 def look_up(urls: Sequence[str], backend: object | None, prefix: str, /) -> list[Location | StorageError]:
@@ -331,9 +330,9 @@ class RemoteTarget(PlainTarget):
         """Return the first key in the folder ``prefix`` and below it, with one request if the server sorts its keys."""
 
         def ask(store: ObjectStore, folder: str) -> str | None:
-            pages = iter(list_objects(store, folder or None, chunk_size=_FIRST_PAGE_KEYS))
+            pages = iter(obstore.list(store, folder or None, chunk_size=_FIRST_PAGE_KEYS))
             keys = [item["path"] for item in next(pages, ())]
-            is_sorted = isinstance(store, obstore.SORTED) and keys == sorted(keys)
+            is_sorted = isinstance(store, SORTED) and keys == sorted(keys)
             if len(keys) == _FIRST_PAGE_KEYS and not is_sorted:  # S3's directory buckets do not sort
                 keys += [item["path"] for page in pages for item in page]
             return min(keys, default=None)
@@ -345,7 +344,7 @@ class RemoteTarget(PlainTarget):
         """List the names in the folder ``prefix``, each with whether it is a folder."""
 
         def ask(store: ObjectStore, folder: str) -> Sequence[tuple[str, bool]]:
-            listing = list_with_delimiter(store, folder or None)
+            listing = obstore.list_with_delimiter(store, folder or None)
             paths = [(x, True) for x in listing["common_prefixes"]] + [(x["path"], False) for x in listing["objects"]]
             return [(path.rpartition("/")[2], is_folder) for path, is_folder in paths if path != folder]
 
@@ -356,9 +355,9 @@ class RemoteTarget(PlainTarget):
         root = self._root()
 
         def ask(store: ObjectStore, folder: str) -> dict[str, Location]:
-            pages = list_objects(store, folder or None, chunk_size=obstore.PAGE_KEYS)
+            pages = obstore.list(store, folder or None, chunk_size=PAGE_KEYS)
             keys = ((item["path"].removeprefix(root).lstrip("/"), item) for page in pages for item in page)
-            return {key: obstore.location_from(self.url + key, item) for key, item in keys}
+            return {key: location_from(self.url + key, item) for key, item in keys}
 
         return self._listed(prefix, ask)
 
