@@ -38,6 +38,8 @@ class ObjectServer(RangeServer):
         Bytes by path: bucket and key.
     may_delete
         If false, deletions are answered with status 403.
+    may_list
+        If false, listings are answered with status 403.
     unlisted
         Paths that no listing shows.
     """
@@ -52,6 +54,7 @@ class ObjectServer(RangeServer):
         self.conditions = conditions
         self.put_fault = put_fault
         self.may_delete = True
+        self.may_list = True
         self.unlisted: set[str] = set()
 
     @property
@@ -105,6 +108,9 @@ class _Handler(Handler):
         query = parse_qs(parts.query)
         if "list-type" in query:
             self._begin()
+            if not self.owner.may_list:
+                self._answer(403, b"")
+                return
             self._list(parts.path.strip("/"), query)
         else:
             super().do_GET()

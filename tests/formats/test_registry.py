@@ -10,6 +10,7 @@ import virtualstack.readers
 from tests.data.files import file_of
 from tests.data.make_hdf5 import make
 from tests.data.processes import run_python
+from tests.object_server import ObjectServer
 from tests.servers import RangeServer
 from virtualstack.cli.command import main
 from virtualstack.errors import (
@@ -111,6 +112,22 @@ def test_a_missing_file_on_a_web_server_takes_few_requests(name, n, status):
         assert find_reader(server.url(f"{name}/"), STORAGE).name == "zarr"
         if name == "x":
             assert find_reader(server.url(name), STORAGE).name == "zarr"
+
+
+@pytest.mark.parametrize("may_list", [True, False])
+def test_a_bucket_is_listed_before_stores_are_looked_for(may_list):
+    """One request says that nothing is there, or which of the files of stores cannot be there."""
+    with ObjectServer() as server:
+        storage = Storage.from_option({"s3://bucket": server.options})
+        server.objects |= {f"bucket/{key}": b"{}" for key in ("v3/c/0", "v3/zarr.json", "v2/.zattrs", "v2/.zgroup")}
+        server.may_list = may_list
+        for name in ("missing", "missing/"):
+            server.requests.clear()
+            with pytest.raises((SourceNotFoundError, UnknownFormatError)):
+                find_reader(f"s3://bucket/{name}", storage)
+            assert server.requests.total() == (2 if may_list else 9)
+        for name in ("v3", "v2", "v3/", "v2/"):
+            assert find_reader(f"s3://bucket/{name}", storage).name == "zarr"
 
 
 def test_directories_are_found_by_what_is_in_them(write, tmp_path):

@@ -20,6 +20,7 @@ from virtualstack.errors import (
     ReaderError,
     Remedy,
     SourceNotFoundError,
+    StorageError,
     UnknownFormatError,
     UnsupportedFeatureError,
 )
@@ -392,7 +393,10 @@ def _possible_stores(url: str) -> Sequence[Format]:
 
 
 def _by_children(url: str, storage: Storage, rows: Sequence[Format]) -> Format | None:
-    children: dict[str, Source | None] = {}
+    first = _first_key(url, storage)
+    if first is None:
+        return None
+    children: dict[str, Source | None] = {key: None for row in rows for key, _ in row.children if key < first}
     for row in rows:
         for key, needed in row.children:
             if key not in children:
@@ -401,6 +405,21 @@ def _by_children(url: str, storage: Storage, rows: Sequence[Format]) -> Format |
             if child is not None and (not needed or needed in child.read(0, child.size)):
                 return row
     return None
+
+
+def _first_key(url: str, storage: Storage) -> str | None:
+    """Return the first key below a URL in a bucket, or ``None`` if there is none; ``""`` where one request cannot tell.
+
+    Keys in front of it do not exist, so nobody has to ask for them.
+    """
+    if is_remote(url):
+        from virtualstack.storage.remote import RemoteTarget
+
+        with contextlib.suppress(StorageError):
+            target = storage.target(f"{url.rstrip('/')}/")
+            if isinstance(target, RemoteTarget) and target.is_listed:
+                return target.first()
+    return ""
 
 
 def _of_directory(url: str, storage: Storage) -> Format:
