@@ -711,6 +711,16 @@ def test_convert_writes_another_form(files, tmp_path, capsys):
     assert json.loads(Path(back).read_text()) == json.loads(Path(refs).read_text())
 
 
+def test_convert_takes_its_target_as_other_commands_do(files, tmp_path, capsys):
+    """By ``-o`` too, once."""
+    target = str(tmp_path / "refs.json")
+    assert main(["convert", files[0], "-o", target]) == 0
+    assert (tmp_path / "refs.json").exists()
+    assert main(["convert", files[0]]) == 2
+    assert main(["convert", files[0], target, "-o", target]) == 2
+    assert "name one target: virtualstack convert SOURCE TARGET" in capsys.readouterr().err
+
+
 def test_convert_says_what_belongs_to_no_array(files, tmp_path, capsys):
     """It has no place in other forms."""
     refs = tmp_path / "refs.json"

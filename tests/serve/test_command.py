@@ -63,6 +63,7 @@ def test_cubes_are_served(rain, workers):
     finally:
         server.send_signal(2)
         _, messages = server.communicate(timeout=30)
+    assert messages.index(f"http://127.0.0.1:{port}/ answers when 4 cubes are open") < messages.index("not served")
     assert f"http://127.0.0.1:{port}/rain/ serves" in messages
     assert "damaged is not served: " in messages
     assert "gone is not served: " in messages

@@ -33,7 +33,16 @@ from virtualstack.printable import counted
     shell_complete=complete_files,
     metavar="TARGET",
     type=options.TARGET,
+    required=False,
     help="refs.json, refs.parq, cube.vstack or cube.icechunk: the suffix decides the form.",
+)
+@option(
+    "-o",
+    "--output",
+    shell_complete=complete_files,
+    metavar="TARGET",
+    type=options.TARGET,
+    help="The target, as in other commands.",
 )
 @options.relative
 @options.absent(default="raise", told="raise")
@@ -57,7 +66,8 @@ from virtualstack.printable import counted
 @options.as_json
 def convert(
     source: str,
-    target: str,
+    target: str | None,
+    output: str | None,
     at: Any,
     reader: str | None,
     remote_protocol: str | None,
@@ -78,6 +88,9 @@ def convert(
     from virtualstack.cli.files import check_dropped
     from virtualstack.readers import ReadOptions, VStack
 
+    if (target is None) == (output is None):
+        raise click.UsageError("name one target: virtualstack convert SOURCE TARGET")
+    target = target or output or ""
     if message is not None and not target.rstrip("/").endswith((conversion.STORE, conversion.ICECHUNK)):
         raise click.UsageError("--message is for the log of a vstack or an Icechunk repository. Leave it out")
     chosen = options.choose_reader(reader, remote_protocol)

@@ -15,6 +15,7 @@ from virtualstack.cli.joining import NAMES, joining_files, taken
 from virtualstack.cli.output import say, show, worded
 from virtualstack.errors import MissingDependencyError, VirtualStackError
 from virtualstack.options import Codecs, OnAbsent
+from virtualstack.printable import counted
 
 _LOOPBACK = "127.0.0.1", "::1", "localhost"
 
@@ -140,13 +141,15 @@ def serve(
         "verified": _of_cubes(verified, named),
     }
 
+    address = f"http://[{host}]:{port}" if ":" in host else f"http://{host}:{port}"
+    say("note", f"{address}/ answers when {counted(len(named), 'cube')} {'is' if len(named) == 1 else 'are'} open")
+
     def announce(refused: Mapping[str, VirtualStackError]) -> None:
-        address = f"[{host}]" if ":" in host else host
         for name, cube in named.items():
             if name in refused:
                 say("error", f"{name} is not served: {worded(refused[name])}")
             else:
-                say("note", f"http://{address}:{port}/{name}/ serves {absolute_url(cube)}")
+                say("note", f"{address}/{name}/ serves {absolute_url(cube)}")
         if not is_local and not token:
             say("warning", "everyone who reaches this machine can read these cubes; --token asks for a secret")
 
