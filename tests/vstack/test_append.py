@@ -137,11 +137,15 @@ def test_a_scene_with_a_scalar_time_is_appended(tmp_path, url, first):
         append(url, virtual(write(tmp_path / "3.nc", changed.isel(time=0))))
 
 
-def test_other_packing_is_refused(tmp_path, url, first):
-    """By the attribute that differs and both values."""
+@pytest.mark.parametrize("how", ["append", "update"])
+def test_other_packing_is_unpacked(tmp_path, url, first, how):
+    """As when all files are opened together."""
     path = write(tmp_path / "1.nc", dataset([9], seed=1), rain={"scale_factor": 0.25})
-    with pytest.raises(CombineError, match=r"'rain' has scale_factor = 0\.5 in .* and 0\.25 in"):
+    if how == "append":
         append(url, virtual(path))
+    else:
+        vs.Repository.open(url).update(path, "time")
+    check(url, joined(first, xr.load_dataset(path)))
 
 
 def test_other_units_are_refused(tmp_path, url, first):
@@ -434,16 +438,22 @@ def test_packed_files_are_unpacked_as_the_store_is(how, tmp_path, url):
     xr.testing.assert_equal(found, expected)
 
 
-def test_a_file_that_is_packed_in_another_way_is_refused_with_what_to_do(tmp_path, url):
-    """The dtype of a store does not change."""
-    files = [packed(tmp_path / f"{i}.nc", 2 * i, np.float32(0.25)) for i in range(2)]
-    packed(files[1], 2, 0.25)
+def test_an_unpacked_file_is_added_to_a_packed_store(tmp_path, url):
+    """The store is unpacked, too."""
+    files = [packed(tmp_path / f"{i}.nc", 2 * i, 0.25) for i in range(2)]
     vs.open_virtual_dataset(files[0]).virtual.to_vstack(url)
-    with pytest.raises(CombineError, match=r"'p' has dtype = 'int16' .*, and the store has packed numbers"):
-        append(url, vs.open_virtual_dataset(files[1], unpack=True))
-    vs.open_virtual_dataset(files[0], unpack=True)[["p"]].astype("f4").virtual.to_vstack(url, mode="w")
-    with pytest.raises(CombineError, match=r"'p' .*: it is packed, and its values are 'float64'\. Write the store"):
-        append(url, vs.open_virtual_dataset(files[1])[["p"]])
+    append(url, vs.open_virtual_dataset(files[1], unpack=True))
+    found = xr.open_dataset(url, engine="virtualstack").load()
+    expected = xr.concat([xr.load_dataset(path, engine="netcdf4") for path in files], "time", data_vars="all")
+    xr.testing.assert_equal(found, expected)
+
+
+def test_a_file_that_unpacks_to_wider_numbers_is_refused(tmp_path, url):
+    """The dtype of a store does not change."""
+    path = packed(tmp_path / "0.nc", 0, 0.25)
+    vs.open_virtual_dataset(path, unpack=True)[["p"]].astype("f4").virtual.to_vstack(url)
+    with pytest.raises(CombineError, match=r"'p' has dtype = 'float32' .* and 'float64' in"):
+        append(url, vs.open_virtual_dataset(packed(tmp_path / "1.nc", 2, 0.25))[["p"]])
 
 
 def test_labels_of_a_converted_store_must_ascend_too(tmp_path):

@@ -100,17 +100,43 @@ def test_icechunk_is_appended_to(tmp_path):
     xr.testing.assert_equal(found, xr.concat([xr.load_dataset(path) for path in paths], "time"))
 
 
-@pytest.mark.parametrize(
-    "after", [{"calendar": "noleap"}, {"units": "hours since 1970-01-01"}, {"units": "days since 1970-01-02"}]
-)
-def test_other_dates_are_still_other(tmp_path, after):
-    """Numbers that mean other dates are not put behind each other."""
-    first = write(tmp_path / "a.nc", 10)
-    second = write(tmp_path / "b.nc", 9999, **after)
+OTHER_TIMES = [{"units": "hours since 1970-01-01"}, {"units": "days since 1970-01-02"}]
+
+
+@pytest.mark.parametrize("how", ["append", "update", "json", "parquet"])
+@pytest.mark.parametrize("after", OTHER_TIMES)
+def test_bounds_that_count_from_another_date_are_added(tmp_path, how, after):
+    """As monthly files do; the bounds have the units of their times, and three files follow each other."""
+    paths = [write(tmp_path / "a.nc", 10), write(tmp_path / "b.nc", 5000, **after), write(tmp_path / "c.nc", 9999)]
+    if how in ("append", "update"):
+        url = str(tmp_path / "x.vstack")
+        repository = vs.Repository.create(url, paths[0])
+        for path in paths[1:]:
+            repository = repository.append(path) if how == "append" else repository.update(path)
+        assert repository.update(paths[1]).snapshot.number == repository.snapshot.number
+    else:
+        url = str(tmp_path / f"refs.{how}")
+        vs.open_virtual_dataset(paths[0]).virtual.to_kerchunk(url)
+        for path in paths[1:]:
+            vs.open_virtual_dataset(path).virtual.to_kerchunk(url, append_dim="time")
+    check(url, *paths)
+
+
+def test_bounds_are_replaced_by_those_of_another_file_that_counts_otherwise(tmp_path):
+    """At the same labels."""
+    first, second = write(tmp_path / "a.nc", 10), write(tmp_path / "b.nc", 9, offset=5, **OTHER_TIMES[1])
+    url = str(tmp_path / "x.vstack")
+    vs.Repository.create(url, first).update(second, prefer="last")
+    check(url, second)
+
+
+def test_dates_of_another_calendar_are_refused(tmp_path):
+    """They have no dtype in common."""
+    first, second = write(tmp_path / "a.nc", 10), write(tmp_path / "b.nc", 9999, calendar="noleap")
     virtual = [vs.open_virtual_dataset(path, decode_times=False) for path in (first, second)]
     url = str(tmp_path / "x.vstack")
     virtual[0].virtual.to_vstack(url)
-    with pytest.raises(CombineError, match=r"units|calendar"):
+    with pytest.raises(CombineError, match="calendar"):
         virtual[1].virtual.to_vstack(url, append_dim="time")
 
 

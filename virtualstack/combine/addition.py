@@ -7,6 +7,7 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 from virtualstack.combine.concat import concat_parts
+from virtualstack.combine.conflicts import unpack_differing
 from virtualstack.combine.equal_variables import KEEP_STORED, Remedies, the_same
 from virtualstack.combine.fitting import Fitting, check_dimension, check_presence, fitted, lacking, load_part
 from virtualstack.combine.part import Part, bundled_in, each_node, group_from
@@ -81,6 +82,7 @@ def _appended(
     old = load_part(stored, fitting.storage, loaded)
     new = load_part(group, fitting.storage, loaded | group.loaded | {dim})
     new = planned(new, 0, make_plan([facts_of(new)], dims=old.sizes), fitting.rules, old.variables)
+    old, new = unpack_differing([old, new], fitting.storage)
     if dim in old.sizes and dim not in new.sizes:
         raise CombineError(
             f"{new.called} has no dimension '{dim}' to append along; it has {sorted(new.sizes)}",

@@ -186,7 +186,7 @@ _MAX_LOADED_BYTES = 1 << 20
 """Bytes of a variable of a file that are loaded where its dates have no dtype of a fixed size."""
 
 
-def unpack_differing(parts: Sequence[Part], storage: Storage, /, *, decode_times: bool) -> list[Part]:
+def unpack_differing(parts: Sequence[Part], storage: Storage, /, *, decode_times: bool = True) -> list[Part]:
     """Return parts in which variables whose decoding attributes differ are decoded by their chunks; others stay packed.
 
     Small variables with dates of cftime, which have no fixed size, are loaded.

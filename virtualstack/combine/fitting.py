@@ -11,6 +11,7 @@ import xarray as xr
 
 from virtualstack.combine.absent import missing_variable
 from virtualstack.combine.align import align
+from virtualstack.combine.concat import check_calendars
 from virtualstack.combine.conflicts import Rules, floats_like, is_packed, merge_attributes, unpacked_like
 from virtualstack.combine.part import Part
 from virtualstack.dataset import loaded_variable, to_dataset, to_group, virtual_array
@@ -162,6 +163,8 @@ def _check_alike(name: str, stored: Part, part: Part) -> None:
     left, right = stored.variables[name], part.variables[name]
     kinds = {left.dtype.kind, right.dtype.kind}
     is_same = left.dtype == right.dtype or kinds in ({"m"}, {"M"}) or kinds <= set(TEXT)
+    if virtual_array(left) is None and virtual_array(right) is None:
+        check_calendars(name, [stored, part], [left.values, right.values])
     if not is_same or (virtual_array(left) is not None and left.dtype != right.dtype):
         why, remedy = _dtype_remedy(left, right)
         raise _clash(

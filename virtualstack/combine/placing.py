@@ -144,8 +144,8 @@ class Placing:
 
     # -- virtual variables ------------------------------------------------------------------------------------
 
-    def virtual(self, name: str) -> xr.Variable | list[Overlay]:
-        """Return overlays on a variable if its labels and chunks stay the same, otherwise the new variable."""
+    def virtual(self, name: str, *, is_unpacked: bool) -> xr.Variable | list[Overlay]:
+        """Return overlays on a variable if its labels, chunks and packing stay the same, otherwise the new variable."""
         variable = self.parts[0].variables[name]
         array = cast(ManifestArray, virtual_array(variable))
         cells: dict[_Cell, list[tuple[int, tuple[int, ...]]]] = {}
@@ -154,7 +154,7 @@ class Placing:
                 cells.setdefault(cell, []).append((number, starts))
         merged = {cell: self._merged(name, array, cell, sources) for cell, sources in cells.items()}
         merged = {cell: (shown, over) for cell, (shown, over) in merged.items() if over}
-        if all(axis.is_same for _, axis in self.placed_axes(name)):
+        if all(axis.is_same for _, axis in self.placed_axes(name)) and not (is_unpacked and merged):
             dims = variable.dims
             try:
                 return [

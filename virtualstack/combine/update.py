@@ -15,6 +15,7 @@ from xarray.indexes import PandasIndex
 
 from virtualstack.codecs.codec import shortened
 from virtualstack.combine.concat import joining_remedies
+from virtualstack.combine.conflicts import unpack_differing
 from virtualstack.combine.equal_variables import are_equal, the_same
 from virtualstack.combine.fitting import TEXT, Fitting, check_dimension, check_presence, fitted, joint_dtype, load_part
 from virtualstack.combine.part import Part, bundled_in, each_node, group_from, over_index
@@ -88,6 +89,8 @@ def _updated(
     parts = list(concurrently(read, groups, urls=[group.url for group in groups]))
     plans = [make_plan([facts_of(part)], dims=old.sizes) for part in parts]
     parts = [planned(part, 0, plan, fitting.rules, old.variables) for part, plan in zip(parts, plans, strict=True)]
+    packed = old.variables
+    old, *parts = unpack_differing([old, *parts], fitting.storage)
     old = _with_followers(old, parts, dim, fitting)
     parts = [with_dims(part, old, [dim]) for part in parts]
     for part in parts:
@@ -127,7 +130,7 @@ def _updated(
             if made is not variable:
                 changed[name] = made
         else:
-            over = placing.virtual(name)
+            over = placing.virtual(name, is_unpacked=variable is not packed.get(name))
             if isinstance(over, xr.Variable):
                 changed[name] = over
             elif over:

@@ -272,7 +272,7 @@ def _with_bounds_units(arrays: Mapping[str, ManifestArray]) -> dict[str, Manifes
         # As in xarray, only bounds of times inherit units and calendar: bounds of durations stay numbers.
         if isinstance(bounds, str) and bounds in changed and " since " in str(times.get("units")):
             own = changed[bounds]
-            if "units" not in own.attributes or " since " in str(own.attributes["units"]):
+            if own.dtype.kind != "M" and ("units" not in own.attributes or " since " in str(own.attributes["units"])):
                 inherited = {key: value for key, value in times.items() if key not in own.attributes}
                 changed[bounds] = replace(own, cf={**inherited, **own.cf})
     return changed
