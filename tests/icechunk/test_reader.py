@@ -13,6 +13,7 @@ from zarr.storage import MemoryStore
 
 import virtualstack as vs
 from tests.amount import examples
+from tests.azurite import ACCOUNT, KEY, find_program, shared
 from tests.data.watching import recorded_calls
 from tests.icechunk.repositories import WARNINGS, icechunk, months, netcdf, references, repository
 from tests.servers import RangeServer
@@ -261,6 +262,29 @@ def test_repositories_and_files_in_s3(s3, tmp_path):
         xr.open_zarr(repo.readonly_session("main").store, consolidated=False, chunks=None)["t"].load()
     with pytest.raises(UnsupportedFeatureError, match="'gs://'"):
         vs.open_virtual_dataset("gs://bucket/cubes/one", reader="icechunk")
+
+
+@pytest.mark.skipif(find_program() is None, reason="needs Azurite: npm install -g azurite")
+def test_a_repository_in_azure(tmp_path):
+    server = shared()
+    server.create("cubes")
+    storage = {"az://cubes": {"account_name": ACCOUNT, "account_key": KEY, "endpoint": server.endpoint}}
+    place = icechunk.azure_storage(
+        account=ACCOUNT,
+        container="cubes",
+        prefix="one",
+        access_key=KEY,
+        config={"azure_storage_endpoint": server.endpoint, "azure_allow_http": "true"},
+    )
+    session = icechunk.Repository.create(place).writable_session("main")
+    ds = xr.Dataset({"t": ("x", np.arange(2000.0))})
+    ds.to_zarr(session.store, consolidated=False)
+    session.commit("values")
+    got = xr.open_dataset("az://cubes/one", engine="virtualstack", storage=storage)
+    np.testing.assert_array_equal(got["t"].values, ds["t"].values)
+    ds.virtual.to_icechunk("az://cubes/two", storage=storage)
+    got = xr.open_dataset("az://cubes/two", engine="virtualstack", reader="icechunk", storage=storage)
+    np.testing.assert_array_equal(got["t"].values, ds["t"].values)
 
 
 @pytest.mark.parametrize("version", [1, 2])

@@ -23,11 +23,32 @@ def repository_storage(icechunk: Any, url: str, storage: Storage, /, *, create: 
     if is_web and not create and storage.is_named(url) and isinstance(backend or {}, dict):
         headers = normalise("http", cast(dict[str, Any], backend or {})).get("default_headers")
         return icechunk.http_storage(url, headers=None if headers is None else dict(headers))
+    root, key = split_url(url)
+    place = root.partition("://")[2].rstrip("/")
+    azure = storage.find(url)[1]
+    if url.startswith("az://") and isinstance(azure, dict) and "account_name" in normalise("az", azure):
+        return icechunk.azure_storage(container=place, prefix=key, **_azure_options(normalise("az", azure)))
     given = find_s3_options(url, storage)
     if not given.keys() & {"access_key_id", "anonymous"}:
         given["from_env"] = True
-    root, key = split_url(url)
-    return icechunk.s3_storage(bucket=root.partition("://")[2].rstrip("/"), prefix=key, **given)
+    return icechunk.s3_storage(bucket=place, prefix=key, **given)
+
+
+def _azure_options(options: dict[str, Any]) -> dict[str, Any]:
+    """Return the options of Azure under the names that Icechunk uses."""
+    known = {
+        "access_key": options.get("account_key", options.get("access_key")),
+        "sas_token": options.get("sas_token", options.get("sas_key")),
+        "bearer_token": options.get("bearer_token", options.get("token")),
+        "anonymous": True if _is_true(options.get("skip_signature")) else None,
+    }
+    given = {name: value for name, value in known.items() if value is not None} or {"from_env": True}
+    endpoint = str(options.get("endpoint") or "")
+    is_http = _is_true(options.get("allow_http")) or endpoint.startswith("http://")
+    config = {"azure_storage_endpoint": endpoint} if endpoint else {}
+    if is_http:
+        config["azure_allow_http"] = "true"
+    return {**given, "account": options["account_name"], "config": config}
 
 
 def find_s3_options(url: str, storage: Storage, /) -> dict[str, Any]:
@@ -37,9 +58,9 @@ def find_s3_options(url: str, storage: Storage, /) -> dict[str, Any]:
     if scheme not in ("s3", "s3a") or not (backend is None or isinstance(backend, dict)):
         what = f"the scheme '{scheme}://'" if scheme not in ("s3", "s3a") else f"a {type(backend).__name__} as storage="
         raise UnsupportedFeatureError(
-            f"'{url}': Icechunk repositories are supported in local directories, in S3 and (to read) on web servers, "
-            f"with storage= options, but this one has {what}. Copy it; or open it with icechunk and "
-            "xr.open_zarr(session.store, consolidated=False)",
+            f"'{url}': Icechunk repositories are supported in local directories, in S3, in Azure (az:// with "
+            f"account_name) and (to read) on web servers, with storage= options, but this one has {what}. Copy it; or "
+            "open it with icechunk and xr.open_zarr(session.store, consolidated=False)",
             url=url,
             feature=what,
         )
