@@ -25,13 +25,14 @@ storage
     the environment or anonymous access can read need none. Otherwise use ``{"s3://bucket/": {...}}``, or an
     obstore or fsspec object. The result carries it along and uses it when values are read later.
 loadable_variables
-    Names of variables to load and decode. By default dimension coordinates and small coordinates (up to 16 KiB) are
-    loaded.
+    Names of variables to load and decode, beside dimension coordinates and small coordinates (up to 16 KiB), which are
+    loaded in any case. An empty list loads nothing.
 drop_variables
     Variables to leave out: a name drops the variable in every group, and a path (``"/science/winds"``) drops one
     variable. A dropped variable is only used to tell text from single letters.
 decode_times
-    If true, loaded and unpacked times become dates. This is the default.
+    If true, loaded and unpacked times become dates. This is the default. A :class:`xarray.coders.CFDatetimeCoder`
+    decides how loaded times become dates, and a map from names of variables decides for each one.
 unpack
     If true, the chunks of virtual variables decode to exactly the values of ``xr.open_dataset``: missing values,
     scale and offset, ``_Unsigned`` and times are applied. Files that pack differently can then be joined. A

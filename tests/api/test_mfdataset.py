@@ -659,7 +659,7 @@ def test_labels_that_occur_twice_cannot_be_aligned(tmp_path):
 
 
 def test_dates_of_two_calendars_are_refused_when_they_are_joined(tmp_path):
-    """By name, with a label of each; what the error advises gives what xarray gives."""
+    """By name, with a label of each, and with no advice that would leave out the days of one of them."""
     paths = [tmp_path / "standard.nc", tmp_path / "noleap.nc"]
     for i, path in enumerate(paths):
         time = xr.Variable("time", [100.0 + 400 * i, 101 + 400 * i])
@@ -667,13 +667,49 @@ def test_dates_of_two_calendars_are_refused_when_they_are_joined(tmp_path):
         xr.Dataset({"v": ("time", [1.0 + i, 2 + i])}, {"time": time}).to_netcdf(path, engine="netcdf4")
     message = (
         r"labels of 'time' are of several kinds.*: 2000-04-10 00:00:00 \(datetime64\) in '.*standard.nc', "
-        r"2001-05-16 00:00:00 \(cftime, calendar 'noleap'\) in '.*noleap.nc'. .* ds.convert_calendar\('noleap'\)"
+        r"2001-05-16 00:00:00 \(cftime, calendar 'noleap'\) in '.*noleap.nc'. .*join the files of each kind"
     )
     for options in ({}, {"combine": "nested", "concat_dim": "time"}):
-        refuse(message, paths, **options)
+        assert "convert_calendar" not in str(refuse(message, paths, **options))
     vds = vs.open_virtual_mfdataset(paths, preprocess=lambda ds: ds.convert_calendar("noleap"))
     expected = xr.concat([xr.load_dataset(path).convert_calendar("noleap") for path in paths], "time")
     xr.testing.assert_equal(vds.virtual.open().load(), expected)
+
+
+@pytest.mark.filterwarnings("ignore:Unable to decode time axis")
+def test_dates_beyond_2262_are_joined_as_xarray_advises(tmp_path):
+    """xarray decodes one file to datetime64 and the other to cftime; what the error advises keeps every day."""
+    paths = [tmp_path / "a.nc", tmp_path / "b.nc"]
+    for i, path in enumerate(paths):
+        time = xr.date_range(f"{2256 + 8 * i}-02-27", periods=4, calendar="standard", use_cftime=True)
+        xr.Dataset({"v": ("time", np.arange(4.0) + 10 * i)}, {"time": time}).to_netcdf(path, engine="netcdf4")
+    refused = refuse("labels of 'time' are of several kinds", paths)
+    coder = xr.coders.CFDatetimeCoder(use_cftime=True)
+    assert refused.remedies[0].arguments == {"decode_times": "xr.coders.CFDatetimeCoder(use_cftime=True)"}
+    found = vs.open_virtual_mfdataset(paths, decode_times=coder).virtual.open(decode_times=coder).load()
+    expected = xr.concat([xr.load_dataset(path, decode_times=coder) for path in paths], "time")
+    assert found.sizes["time"] == 8
+    xr.testing.assert_equal(found, expected)
+
+
+@pytest.mark.parametrize("how", ["cftime", "seconds", "by name"])
+def test_a_coder_of_times_decides_as_in_xarray(tmp_path, how):
+    """Also for one file, and for a map from names."""
+    made = xr.Dataset({"v": ("time", [1.0, 2.0])}, {"time": np.array(["2001-01-01", "2001-01-02"], "M8[ns]")})
+    made.to_netcdf(tmp_path / "a.nc", engine="netcdf4")
+    coder = {
+        "cftime": xr.coders.CFDatetimeCoder(use_cftime=True),
+        "seconds": xr.coders.CFDatetimeCoder(time_unit="s"),
+        "by name": {"time": False},
+    }[how]
+    expected = xr.load_dataset(tmp_path / "a.nc", decode_times=coder)
+    for vds in (
+        vs.open_virtual_dataset(tmp_path / "a.nc", decode_times=coder),
+        vs.open_virtual_mfdataset([tmp_path / "a.nc"], decode_times=coder),
+        vs.open_virtual_dataset(tmp_path / "a.nc", decode_times=coder, unpack=True),
+    ):
+        xr.testing.assert_identical(vds.time, expected.time)
+        assert vds.time.dtype == expected.time.dtype
 
 
 def test_characters_are_not_joined_to_another_text(tmp_path):

@@ -111,13 +111,14 @@ def test_dimension_coordinates_and_small_coordinates_are_loaded(nc):
 
 
 def test_what_is_loaded_can_be_chosen(nc):
-    """loadable_variables names what has values, decoded as xarray decodes it."""
+    """loadable_variables names what has values beside coordinates, decoded as xarray decodes it."""
     vds = vs.open_virtual_dataset(nc, loadable_variables=["tos", "code", "station"])
     xr.testing.assert_identical(vds.tos.drop_vars(["lat", "time", "x"]), opened(nc).tos.drop_vars(["lat", "time", "x"]))
     for name in ("code", "station"):
         xr.testing.assert_identical(vds[name].variable, opened(nc)[name].variable)
         assert vds[name].dtype == opened(nc)[name].dtype
-    assert not vds.indexes
+    assert set(vds.indexes) == set(opened(nc).indexes)
+    assert not vs.open_virtual_dataset(nc, loadable_variables=[]).indexes
     xr.testing.assert_identical(vds.virtual.open().load(), opened(nc))
     with pytest.raises(KeyError, match="loadable_variables names \\['nope'\\]"):
         vs.open_virtual_dataset(nc, loadable_variables=["nope"])

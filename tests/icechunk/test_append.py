@@ -197,9 +197,7 @@ def odd_static(path):
 
 
 ODD = {
-    "fill value": lambda p: netcdf(p, start=4, dtype="i2", fill=np.int16(3)),
     "packing": lambda p: netcdf(p, start=4, dtype="i2", fill=np.int16(-1), attrs={"scale_factor": 0.5}),
-    "dtype": lambda p: netcdf(p, start=4, fill=np.float32(-1)),
     "labels that do not ascend": lambda p: netcdf(p, start=2, dtype="i2", fill=np.int16(-1)),
     "a static variable": lambda p: odd_static(p),
 }
@@ -213,6 +211,17 @@ def test_what_does_not_fit_changes_nothing(odd, tmp_path, session):
     ODD[odd](tmp_path / "1.nc")
     error = unchanged(session, lambda: append(session, tmp_path / "1.nc"), CombineError)
     assert error.variable == {"labels that do not ascend": "time", "a static variable": "mask"}.get(odd, "t")
+
+
+@pytest.mark.parametrize(
+    "other", [{"dtype": "i2", "fill": np.int16(3)}, {"fill": np.float32(-1)}], ids=["fill", "dtype"]
+)
+def test_what_packs_differently_is_unpacked(other, tmp_path, session):
+    """The variable of the store, too, with the values that xarray joins."""
+    paths = [netcdf(tmp_path / "0.nc", dtype="i2", fill=np.int16(-1)), netcdf(tmp_path / "1.nc", start=4, **other)]
+    vs.open_virtual_dataset(paths[0]).virtual.to_icechunk(session.store)
+    append(session, paths[1])
+    xr.testing.assert_equal(opened(session), by_h5netcdf(paths))
 
 
 def test_other_dimensions_places_and_groups_change_nothing(tmp_path):

@@ -75,7 +75,9 @@ QUESTIONS = {
     "mean": lambda ds: ds.v.mean().item(),
     "mean without missing": lambda ds: ds.holed.mean("x").values.tolist(),
     "count": lambda ds: ds.holed.count().item(),
-    "isnull": lambda ds: {k: int(v.isnull().sum()) for k, v in ds.items()},
+    "isnull": lambda ds: {
+        k: int(v.isnull().sum()) for k, v in ds.items() if v.dtype.kind != "M" and "units" not in v.attrs
+    },
     "fillna": lambda ds: np.asarray(ds.holed.isnull()).tolist(),
     "argsort": lambda ds: ds.v.argsort().values.tolist(),
     "round": lambda ds: ds.v.round().values.tolist(),
@@ -95,6 +97,40 @@ def test_a_small_array_answers_as_the_file_does(path, question):
     """Its values are those of xarray."""
     with xr.open_dataset(path, engine="netcdf4") as expected:
         assert QUESTIONS[question](opened(path)) == QUESTIONS[question](expected.load())
+
+
+def test_missing_dates_are_not_counted_as_they_are_stored(tmp_path):
+    """xarray keeps the units of the stored numbers, and the counts would be read as dates; the advice gives counts."""
+    made = xr.Dataset({"day": ("x", np.array(["2001-01-01", "NaT", "2001-01-03"], "M8[ns]"))})
+    made.to_netcdf(tmp_path / "a.nc", engine="netcdf4")
+    vds = vs.open_virtual_dataset(tmp_path / "a.nc")
+    for question in (lambda ds: ds.count(), lambda ds: ds.isnull().astype(int), lambda ds: (ds == ds).sum()):
+        with pytest.raises(VirtualValuesError, match="unpack=True"):
+            question(vds)
+        counts = question(vs.open_virtual_dataset(tmp_path / "a.nc", unpack=True))
+        xr.testing.assert_equal(counts.virtual.open().load(), question(made))
+
+
+def test_numbers_in_units_of_time_are_values(tmp_path):
+    """xarray leaves them numbers."""
+    made = xr.Dataset({"lead": ("x", [1.0, 2.0], {"units": "hours"})})
+    made.to_netcdf(tmp_path / "a.nc", engine="netcdf4")
+    assert (
+        vs.open_virtual_dataset(tmp_path / "a.nc").lead.mean() == xr.load_dataset(tmp_path / "a.nc").lead.mean() == 1.5
+    )
+
+
+def test_a_missing_value_does_not_equal_itself(tmp_path):
+    """As in numpy, also where references prove that both arrays are the same; `equals` of xarray holds."""
+    made = xr.Dataset({"v": ("x", [1.0, np.nan, 3.0])})
+    made.to_netcdf(tmp_path / "a.nc", engine="netcdf4")
+    one, two = (vs.open_virtual_dataset(tmp_path / "a.nc") for _ in range(2))
+    for a, b in ((one, one), (one, two)):
+        assert (a.v == b.v).values.tolist() == (made.v == made.v).values.tolist() == [True, False, True]
+        assert (a.v != b.v).values.tolist() == [False, True, False]
+        assert a.v.where(a.v == b.v, 0).values.tolist() == [1, 0, 3]
+        assert a.equals(b)
+        assert not (a.v == b.v).all()
 
 
 def test_comparisons_that_references_prove_read_nothing(path, reads):

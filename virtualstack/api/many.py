@@ -14,6 +14,7 @@ from virtualstack.combine import Combine, CombineOptions, Labelling, Nested, com
 from virtualstack.combine import combine_datasets as combine_by
 from virtualstack.dataset import get_refusals, with_refusals
 from virtualstack.dataset.opening import Opening
+from virtualstack.dataset.variables import DecodeTimes
 from virtualstack.formats.base import Reader
 from virtualstack.manifests import ManifestGroup
 from virtualstack.options import JOINING, OPENING, Join, OnError, Unsupported, with_options
@@ -45,7 +46,7 @@ def open_virtual_mfdataset(
     storage: StorageLike = None,
     loadable_variables: str | Iterable[str] | None = None,
     drop_variables: str | Iterable[str] = (),
-    decode_times: bool | None = None,
+    decode_times: DecodeTimes = None,
     unsupported: Unsupported = "inline",
     inline_limit: int | str = "1 MiB",
     allow: Allow = (),
@@ -137,7 +138,7 @@ def open_virtual_mfdataset(
 
     def open_one(node: ManifestGroup, opening: Opening) -> xr.Dataset:
         unknown.difference_update(node.arrays)
-        its = None if wanted is None else wanted & node.arrays.keys()
+        its = (wanted & node.arrays.keys() or None) if wanted else wanted
         return opening.dataset(node, loadable_variables=its)
 
     opened = open_all(
@@ -195,7 +196,7 @@ def open_virtual_mfdatatree(
     group: str | None = None,
     storage: StorageLike = None,
     drop_variables: str | Iterable[str] = (),
-    decode_times: bool | None = None,
+    decode_times: DecodeTimes = None,
     unsupported: Unsupported = "inline",
     inline_limit: int | str = "1 MiB",
     allow: Allow = (),

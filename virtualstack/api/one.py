@@ -9,6 +9,7 @@ from typing import Any, TypedDict
 import xarray as xr
 
 from virtualstack.dataset.opening import Opening, account_for, warn_of_groups
+from virtualstack.dataset.variables import DecodeTimes
 from virtualstack.formats.base import Reader
 from virtualstack.manifests import ManifestGroup
 from virtualstack.options import OPENING, Unsupported, with_options
@@ -21,7 +22,7 @@ class TreeOptions(TypedDict, total=False):
 
     group: str | None
     drop_variables: str | Iterable[str]
-    decode_times: bool | None
+    decode_times: DecodeTimes
     unpack: bool
     unsupported: Unsupported
     inline_limit: int | str
@@ -44,7 +45,7 @@ def open_virtual_dataset(
     storage: StorageLike = None,
     loadable_variables: str | Iterable[str] | None = None,
     drop_variables: str | Iterable[str] = (),
-    decode_times: bool | None = None,
+    decode_times: DecodeTimes = None,
     unpack: bool = False,
     unsupported: Unsupported = "inline",
     inline_limit: int | str = "1 MiB",
@@ -124,7 +125,7 @@ def open_virtual_datatree(
     group: str | None = None,
     storage: StorageLike = None,
     drop_variables: str | Iterable[str] = (),
-    decode_times: bool | None = None,
+    decode_times: DecodeTimes = None,
     unpack: bool = False,
     unsupported: Unsupported = "inline",
     inline_limit: int | str = "1 MiB",

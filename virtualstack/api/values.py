@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any, Literal, TypedDict
 import xarray as xr
 
 if TYPE_CHECKING:
+    from virtualstack.dataset.variables import DecodeTimes
     from virtualstack.storage import Stale
 
 
@@ -21,7 +22,7 @@ class ValueOptions(TypedDict, total=False):
     drop_variables: str | Iterable[str] | None
     decode_cf: bool | None
     mask_and_scale: bool | Mapping[str, bool] | None
-    decode_times: bool | xr.coders.CFDatetimeCoder | Mapping[str, bool | xr.coders.CFDatetimeCoder] | None
+    decode_times: DecodeTimes
     decode_timedelta: bool | xr.coders.CFTimedeltaCoder | Mapping[str, Any] | None
     use_cftime: bool | Mapping[str, bool] | None
     concat_characters: bool | Mapping[str, bool] | None

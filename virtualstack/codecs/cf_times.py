@@ -26,7 +26,7 @@ from virtualstack.system import in_forked_children
 DURATIONS = frozenset({"days", "hours", "minutes", "seconds", "milliseconds", "microseconds", "nanoseconds"})
 """Units without an epoch that xarray takes for durations (CF conventions 4.4)."""
 
-_STANDARD = frozenset({"standard", "gregorian", "proleptic_gregorian"})
+STANDARD_CALENDARS = frozenset({"standard", "gregorian", "proleptic_gregorian"})
 """Calendars whose dates numpy supports. Dates of all other calendars become objects."""
 
 CODING_ERRORS = ValueError, TypeError, OverflowError, KeyError, AttributeError
@@ -65,7 +65,7 @@ def datetime_units(units: object, /) -> bool:
 
 def check_calendar(calendar: object, /) -> None:
     """Raise ``ValueError`` for a calendar whose dates xarray decodes to objects; ``None`` is the standard calendar."""
-    if calendar is not None and str(calendar).lower() not in _STANDARD:
+    if calendar is not None and str(calendar).lower() not in STANDARD_CALENDARS:
         raise ValueError(f"dates of the calendar '{calendar}' are objects of cftime, which have no fixed size")
 
 

@@ -23,6 +23,7 @@ from virtualstack.combine.planned import (
     with_labels_from,
     without_order,
 )
+from virtualstack.dataset.variables import DecodeTimes
 from virtualstack.errors import CombineError, Remedy, check_word, naming_group
 from virtualstack.options import Join
 from virtualstack.planning import Duplicates, Plan
@@ -75,7 +76,7 @@ class CombineOptions:
         duplicates: Duplicates | None = None,
         dims: Iterable[str] = (),
         unpack: bool | Literal["differing"] | None = None,
-        decode_times: bool | None = None,
+        decode_times: DecodeTimes = None,
         combine_options: Mapping[str, Any] | None = None,
     ) -> CombineOptions:
         """Check the options of a user; the parameters are the same as in :func:`virtualstack.open_virtual_mfdataset`.
@@ -99,7 +100,7 @@ class CombineOptions:
             planning=Planning(dims=tuple(dims), along=_along(combine, concat_dim), duplicates=duplicates),
             labels=dict(labels or {}),
             unpack_where_differing=unpack in ("differing", None),
-            decode_times=decode_times is not False,
+            decode_times=decode_times in (None, True),
         )
 
 

@@ -85,7 +85,7 @@ class Fitting:
 def load_part(group: ManifestGroup, storage: Storage, loaded: Collection[str], /) -> Part:
     """Return the part of a group, with some of its variables loaded."""
     return Part.from_dataset(
-        to_dataset(group, storage=storage, loadable_variables=sorted(group.arrays.keys() & loaded))
+        to_dataset(group, storage=storage, loaded=dict.fromkeys(sorted(group.arrays.keys() & loaded), True))
     )
 
 

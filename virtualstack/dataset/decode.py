@@ -14,6 +14,7 @@ import xarray as xr
 from xarray.indexes import PandasIndex
 
 from virtualstack.dataset.variables import (
+    DecodeTimes,
     loaded_variable,
     make_index,
     take_coordinates,
@@ -128,13 +129,14 @@ _MAX_SMALL_BYTES = 1 << 14
 """Bytes of values up to which another coordinate is loaded by default."""
 
 
-def _default_loadable(group: ManifestGroup, texts: Container[str], /) -> dict[str, bool]:
+def default_loaded(group: ManifestGroup, texts: Container[str] | None = None, /) -> dict[str, bool]:
     """Return the names of the variables that are loaded by default, and whether opening fails if that is impossible.
 
     These are dimension coordinates, except huge ones, and variables that were loaded when the group was made from a
     dataset. Scalar and small coordinates are loaded if the source itself holds their values, and nothing is joined
     along their dimensions: the values of an unlimited one would fill the references of many files.
     """
+    texts = text_arrays(group) if texts is None else texts
     named = group.coordinates | _names(group.attributes)
     named = named.union(*(_names(array.attributes) for array in group.arrays.values()))
     found = {}
@@ -172,21 +174,20 @@ def to_dataset(
     /,
     *,
     storage: Storage,
-    loadable_variables: str | Iterable[str] | None = None,
-    decode_times: bool | None = None,
+    loaded: Mapping[str, bool] | None = None,
+    decode_times: DecodeTimes = None,
     unpack: bool = False,
     inline_limit: int = 1 << 20,
     skips: bool = False,
 ) -> xr.Dataset:
     """Make the virtual dataset of one group; only loaded variables, and texts that must be read, are read.
 
-    Characters become text here, as xarray decides it from all variables of the source. Later the dataset may have other
-    variables and dimensions.
+    ``loaded`` has the names of variables to load, and whether opening fails if that is impossible; by default
+    `default_loaded` names them. Characters become text here, as xarray decides it from all variables of the source.
+    Later the dataset may have other variables and dimensions.
     """
-    if isinstance(loadable_variables, str):
-        loadable_variables = [loadable_variables]
     texts = text_arrays(group)
-    wanted = _default_loadable(group, texts) if loadable_variables is None else dict.fromkeys(loadable_variables, True)
+    wanted = default_loaded(group, texts) if loaded is None else loaded
     unknown = wanted.keys() - group.arrays.keys()
     if unknown:
         raise KeyError(
@@ -197,14 +198,16 @@ def to_dataset(
     variables: dict[str, xr.Variable] = {}
     coordinates = set(group.coordinates)
     refusals = list(group.refusals)
-    decodes = decode_times is not False
+    decodes = decode_times if isinstance(decode_times, Mapping) else dict.fromkeys(arrays, decode_times)
     for name, array in arrays.items():
         variable = None
+        how = decodes.get(name, True)
+        how = True if how is None else how
         if name in wanted:
             is_text = name in texts
             try:
                 variable = loaded_variable(
-                    name, in_memory[name], storage, url=group.url, decode_times=decodes, stack=is_text
+                    name, in_memory[name], storage, url=group.url, decode_times=how, stack=is_text
                 )
             except (ReaderError, ChunkDecodeError):
                 if wanted[name]:
@@ -221,7 +224,7 @@ def to_dataset(
                     continue
                 refusals += inlined
             variable, packed = (
-                unpacked_variable(array, decode_times=decodes) if unpack else (virtual_variable(array), [])
+                unpacked_variable(array, decode_times=how is True) if unpack else (virtual_variable(array), [])
             )
             refusals += packed
         coordinates |= take_coordinates(variable)

@@ -9,8 +9,9 @@ from typing import Any, cast
 
 import xarray as xr
 
-from virtualstack.dataset.decode import to_dataset
+from virtualstack.dataset.decode import default_loaded, to_dataset
 from virtualstack.dataset.hdfeos import only_structure, with_fields
+from virtualstack.dataset.variables import DecodeTimes
 from virtualstack.errors import GroupNotFoundError, ReaderError, Remedy, StorageError, UnsupportedFeatureError, advised
 from virtualstack.formats.base import PARTS, Assembler, Reader, ReadOptions
 from virtualstack.formats.registry import find_reader
@@ -38,7 +39,7 @@ class Opening:
     unsupported
         ``"inline"``, ``"raise"`` or ``"skip"``: treatment of variables that cannot be referenced.
     decode_times
-        If not false, loaded and unpacked times become dates.
+        If not false, loaded and unpacked times become dates; a coder or a map decides how.
     unpack
         If true, virtual variables are decoded as loaded ones are.
     """
@@ -46,7 +47,7 @@ class Opening:
     options: ReadOptions
     storage: Storage
     unsupported: Unsupported
-    decode_times: bool | None
+    decode_times: DecodeTimes
     unpack: bool
 
     @classmethod
@@ -56,7 +57,7 @@ class Opening:
         group: str | None = None,
         storage: StorageLike = None,
         drop_variables: str | Iterable[str] | None = (),
-        decode_times: bool | None = None,
+        decode_times: DecodeTimes = None,
         unpack: bool = False,
         unsupported: Unsupported = "inline",
         inline_limit: int | str = "1 MiB",
@@ -93,11 +94,18 @@ class Opening:
         return with_fields(select_group(root, only_structure(root) if path is None else path))
 
     def dataset(self, node: ManifestGroup, /, *, loadable_variables: str | Iterable[str] | None = None) -> xr.Dataset:
-        """Make the virtual dataset of a group; see :func:`virtualstack.dataset.to_dataset`."""
+        """Make the virtual dataset of a group; see :func:`virtualstack.dataset.to_dataset`.
+
+        What is named is loaded beside what is by default; an empty list loads nothing.
+        """
+        loaded = None
+        if loadable_variables is not None:
+            names = [loadable_variables] if isinstance(loadable_variables, str) else list(loadable_variables)
+            loaded = {**(default_loaded(node) if names else {}), **dict.fromkeys(names, True)}
         return to_dataset(
             node,
             storage=self.storage,
-            loadable_variables=loadable_variables,
+            loaded=loaded,
             decode_times=self.decode_times,
             unpack=self.unpack,
             inline_limit=self.options.inline_limit,

@@ -18,6 +18,9 @@ from virtualstack.manifests import unpack as unpack_array
 from virtualstack.reading import read_array
 from virtualstack.storage import Storage
 
+DecodeTimes = bool | xr.coders.CFDatetimeCoder | Mapping[str, bool | xr.coders.CFDatetimeCoder] | None
+"""How times become dates, as in ``xr.open_dataset``."""
+
 
 def expand_dims(variable: xr.Variable, sizes: Mapping[str, int], /) -> xr.Variable:
     """Return a variable with new dimensions of the given sizes before its own, and with its encoding."""
@@ -54,7 +57,7 @@ def loaded_variable(
     /,
     *,
     url: str | None,
-    decode_times: bool = True,
+    decode_times: bool | xr.coders.CFDatetimeCoder = True,
     stack: bool = False,
 ) -> xr.Variable:
     """Read all values of an array and decode them by the CF conventions, as ``xr.open_dataset`` does."""
@@ -74,7 +77,6 @@ def undecodable(path: str | None, name: str, url: str | None, error: Exception, 
     return ReaderError(
         f"variable '{path}' of '{url}' cannot be decoded: {error}",
         Remedy("open the file with", decode_times=False),
-        Remedy(f"leave '{name}' out of", loadable_variables=...),
         url=url,
     )
 

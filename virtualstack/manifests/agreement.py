@@ -338,7 +338,8 @@ def _clash(key: str, left: ManifestArray, right: object, a: object, b: object, w
     if any(differing_key(first, other, left.dtype) is not None for other in others):
         remedies.append(Remedy("leave the variable out with", drop_variables=...))
     else:
-        remedies.append(Remedy("load the variable with {} if it is small", loadable_variables=Code("[...]")))
+        name = (left.name or "...").rpartition("/")[2]
+        remedies.append(Remedy("load the variable with {} if it is small", loadable_variables=[name]))
     remedies.append(Remedy("join only files that agree"))
     if key != "dtype":
         encoding = f"{{{left.name and left.name.rpartition('/')[2]!r}: {{{key!r}: ...}}}}"

@@ -371,7 +371,7 @@ class ManifestArray(NDArrayOperatorsMixin):
         if not isinstance(other, ManifestArray):
             return self._values("compared") == other
         if self.equals(other):
-            return Verdict.known(True, self.shape)
+            return ~nulls(self)  # a missing value equals none, not even itself
         # numbers of one meaning need not be unpacked to be compared
         read = values_of if differing_key(self.cf, other.cf, self.dtype) else numbers_of
         what = "it is compared, which vs.combine_datasets([...]) does at any size"
@@ -499,7 +499,7 @@ def nulls(array: ManifestArray, /) -> Verdict:
     """Return which values are missing; nothing is read if attributes and data type leave no doubt."""
     if array.dtype.kind in "iub" and not array.cf:
         return Verdict.known(False, array.shape)
-    return Verdict(None, array.shape, lambda: missing_in(array, "its missing values are asked for"))
+    return Verdict(None, array.shape, lambda: missing_in(array, "its missing values are asked for"), array)
 
 
 def _read(arguments: Iterable[Any], name: str) -> list[Any]:

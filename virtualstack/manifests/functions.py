@@ -9,6 +9,7 @@ from typing import Any
 
 import numpy as np
 from numpy.lib.array_utils import normalize_axis_index, normalize_axis_tuple
+from numpy.typing import NDArray
 
 from virtualstack.codecs.cf import CF
 from virtualstack.errors import READ_VALUES, ChunkAlignmentError, CombineError, VirtualValuesError
@@ -233,10 +234,10 @@ def where(condition: Any, *values: Any) -> Any:
     ``xr.merge`` passes a verdict on two arrays as the condition. Then the result is the first array, if both are equal.
     """
     if len(values) != 2 or isinstance(condition, ManifestArray) or _have_values(values):
-        return np.where(np.asarray(condition), *map(np.asarray, values))
+        return np.where(_truth(condition), *map(np.asarray, values))
     if isinstance(condition, Verdict) and isinstance(values[0], ManifestArray) and values[0].equals(values[1]):
         return values[0]
-    wanted = np.asarray(condition, np.bool_)
+    wanted = _truth(condition)
     array = next(x for x in values if isinstance(x, ManifestArray))
     dtype = result_type(*values)
     dtype = array.dtype if dtype is AS_STORED else dtype
@@ -246,6 +247,10 @@ def where(condition: Any, *values: Any) -> Any:
         check_joinable(parts, len(shape))
     chosen = array.with_chunks(choose(np.broadcast_to(wanted, shape), *(x.as_chunks() for x in parts)))
     return replace(chosen, dtype=dtype, access=shared_access([x for x in values if isinstance(x, ManifestArray)]))
+
+
+def _truth(condition: Any) -> NDArray[np.bool_]:
+    return condition.read() if isinstance(condition, Verdict) else np.asarray(condition, np.bool_)
 
 
 def _with_shape(value: Any, array: ManifestArray, dtype: np.dtype[Any], shape: tuple[int, ...]) -> ManifestArray:

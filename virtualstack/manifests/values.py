@@ -13,7 +13,8 @@ from numpy.typing import NDArray
 from xarray import conventions
 
 from virtualstack.cache import ByteCache
-from virtualstack.errors import Code, Remedy, VirtualValuesError
+from virtualstack.codecs.cf_times import datetime_units
+from virtualstack.errors import Remedy, VirtualValuesError
 from virtualstack.sizes import human_bytes
 
 MAX_VALUES_BYTES = 1 << 24
@@ -39,7 +40,10 @@ class _Array(Protocol):
 
 def values_of(array: _Array, what: str, /) -> NDArray[Any]:
     """Return all values of a small array, read-only."""
-    packing = sorted(array.cf.keys() - (set(_MISSING) if array.dtype.kind == "f" else {"_Encoding"}))
+    unpacked = {*_MISSING} if array.dtype.kind == "f" else {"_Encoding"}
+    if "dtype" not in array.cf and not datetime_units(array.cf.get("units")):
+        unpacked.add("units")  # those of numbers, which xarray does not decode
+    packing = sorted(array.cf.keys() - unpacked)
     if packing:
         raise needs_values(array, f"{what}, and its numbers are packed by {packing}", Remedy("open with", unpack=True))
     values = numbers_of(array, what)
@@ -70,6 +74,13 @@ def missing_in(array: _Array, what: str, /) -> NDArray[np.bool_]:
     return np.asarray(pd.isnull(_decoded(numbers_of(array, what), _missing(array))))
 
 
+def check_not_dates(array: _Array, /) -> None:
+    """Refuse numbers computed from stored dates: xarray keeps the attributes, which would make dates of them."""
+    if datetime_units(array.cf.get("units")):
+        what = "which of its dates are missing is asked for, and the numbers would keep its units"
+        raise needs_values(array, what, Remedy("open with", unpack=True))
+
+
 def _missing(array: _Array) -> dict[str, Any]:
     return {key: array.cf[key] for key in (*_MISSING, "_Unsigned") if key in array.cf}
 
@@ -85,7 +96,7 @@ def needs_values(array: _Array, what: str, /, *more: Remedy) -> VirtualValuesErr
     return VirtualValuesError(
         f"variable '{array.name}' is virtual: {what}",
         Remedy("use {} for a lazy dataset with values", "vds.virtual.open()"),
-        Remedy("open with", loadable_variables=Code("[...]")),
+        Remedy("open with", loadable_variables=[(array.name or "...").rpartition("/")[2]]),
         *more,
     )
 

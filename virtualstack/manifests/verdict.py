@@ -10,18 +10,23 @@ import numpy as np
 from numpy.lib.mixins import NDArrayOperatorsMixin
 from numpy.typing import NDArray
 
+from virtualstack.manifests.values import check_not_dates
+
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Verdict(NDArrayOperatorsMixin):
     """Result of ``a == b`` or ``isnull(a)`` for virtual arrays: one truth value, or elements that are read when needed.
 
     xarray combines such results with ``|``, ``&`` and ``~`` and calls ``all()``. If references prove the result,
-    nothing is read.
+    nothing is read: of equal arrays, ``a == b`` is what is not missing, and that or ``isnull(a)`` is true.
     """
 
     value: bool | None
     shape: tuple[int, ...]
     read: Callable[[], NDArray[np.bool_]]
+    array: Any = None
+    """The virtual array whose missing elements are asked for, or not (see ``is_missing``)."""
+    is_missing: bool = True
 
     @classmethod
     def known(cls, value: bool, shape: tuple[int, ...], /) -> Verdict:
@@ -45,13 +50,16 @@ class Verdict(NDArrayOperatorsMixin):
             return Verdict.known(True, self.shape)
         if self.value is False:
             return other
+        if self.array is not None and other.array is not None and self.array.equals(other.array):
+            return self if self.is_missing == other.is_missing else Verdict.known(True, self.shape)
         return self if other.value is False else Verdict(None, self.shape, lambda: self.read() | other.read())
 
     def __and__(self, other: object) -> Any:
         return ~(~self | ~other) if isinstance(other, Verdict) else np.asarray(self) & np.asarray(other)
 
     def __invert__(self) -> Verdict:
-        return Verdict(None if self.value is None else not self.value, self.shape, lambda: ~self.read())
+        value = None if self.value is None else not self.value
+        return Verdict(value, self.shape, lambda: ~self.read(), self.array, not self.is_missing)
 
     __ror__, __rand__ = __or__, __and__
 
@@ -78,6 +86,8 @@ class Verdict(NDArrayOperatorsMixin):
         return bool(self.read().any()) if self.value is None else self.value
 
     def __array__(self, dtype: Any = None, *, copy: bool | None = None) -> NDArray[Any]:
+        if self.array is not None:
+            check_not_dates(self.array)
         return np.asarray(self.read(), dtype)
 
     def __array_ufunc__(self, ufunc: np.ufunc, method: str, *inputs: Any, **kwargs: Any) -> Any:

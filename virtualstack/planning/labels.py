@@ -14,6 +14,7 @@ import pandas as pd
 import xarray as xr
 from numpy.typing import NDArray
 
+from virtualstack.codecs.cf_times import STANDARD_CALENDARS
 from virtualstack.errors import Code, CombineError, Remedy
 
 type Labels = pd.Index[Any]
@@ -302,12 +303,16 @@ def check_kinds(dim: str, parts: Sequence[Named], indexes: Sequence[Labels], /) 
             first = kind_of(labels), part, labels
         elif kind_of(labels) != first[0]:
             kind, other, known = first
-            is_cftime = "cftime" in kind + kind_of(labels)
-            how = Code("lambda ds: ds.convert_calendar('noleap')") if is_cftime else ...
+            as_cftime = Code("xr.coders.CFDatetimeCoder(use_cftime=True)")
+            calendars = {
+                getattr(x[0], "calendar", "standard" if x.dtype.kind == "M" else None) for x in (known, labels)
+            }
+            is_late = calendars <= STANDARD_CALENDARS  # some of the dates are outside the range of datetime64
+            convert = Remedy("convert the labels of one kind with", preprocess=...)
             raise CombineError(
                 f"labels of '{dim}' are of several kinds, which have no order: {known[0]!s} ({kind}) in "
                 f"{other.called}, {labels[0]!s} ({kind_of(labels)}) in {part.called}",
-                Remedy("convert the labels of one kind with", preprocess=how),
+                Remedy("open the files with", decode_times=as_cftime) if is_late else convert,
                 Remedy("join the files of each kind separately"),
                 variable=dim,
                 property="labels",

@@ -10,6 +10,7 @@ import pandas as pd
 import xarray as xr
 
 from virtualstack.dataset.opening import Opening, account_for, are_parts_of_one, open_groups
+from virtualstack.dataset.variables import DecodeTimes
 from virtualstack.drawing.html import MAX_LISTED, folded, make_page, table
 from virtualstack.errors import check_word
 from virtualstack.formats.base import Reader, ReadOptions
@@ -78,7 +79,7 @@ class ScanResult(Sequence[ManifestGroup]):
         self,
         *,
         loadable_variables: str | Iterable[str] | None = None,
-        decode_times: bool | None = None,
+        decode_times: DecodeTimes = None,
         unpack: bool = False,
         unsupported: Literal["raise", "skip"] = "raise",
         on_error: OnError = "raise",

@@ -193,8 +193,8 @@ def _placed(
 ) -> dict[str, list[Overlay]]:
     """Return the new chunks of the variables of one group of a source."""
     loaded = bundled_in(stored)
-    old = to_dataset(stored, storage=storage, loadable_variables=sorted(loaded))
-    new = to_dataset(source, storage=storage, loadable_variables=sorted(loaded & source.arrays.keys()))
+    old = to_dataset(stored, storage=storage, loaded=dict.fromkeys(sorted(loaded), True))
+    new = to_dataset(source, storage=storage, loaded=dict.fromkeys(sorted(loaded & source.arrays.keys()), True))
     new = _expand_dims_like(old, new)
     region = _region(cells, old, new)
     for name in sorted((stored.arrays.keys() & source.arrays.keys()) - loaded - cells.keys()):
@@ -281,7 +281,7 @@ def _check_inline(
     if not pieces:
         return
     dims = array.dimension_names or ()
-    found = to_dataset(source, storage=storage, loadable_variables=[name])[name]
+    found = to_dataset(source, storage=storage, loaded={name: True})[name]
     new = found.expand_dims([dim for dim in dims if dim not in found.dims])
     sizes = {dim: sum(own.stop - own.start for _, own in runs) for dim, runs in region.items()}
     wanted = {dim: sizes.get(dim, n) for dim, n in zip(dims, array.shape, strict=True)}

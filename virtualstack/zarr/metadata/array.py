@@ -30,8 +30,8 @@ from virtualstack.manifests.paged import PageSource
 from virtualstack.printable import counted
 from virtualstack.zarr.metadata.shards import Shards
 
-_RESERVED = {2: ".z", 3: "__"}
-"""Beginning of the names that each version of zarr keeps for itself."""
+_RESERVED = {2: ("", ".z"), 3: ("zarr.json", "__")}
+"""A name, and the beginning of names, that each version of zarr keeps for itself."""
 
 _MAX_ITEMSIZE = 1 << 24
 _MAX_AXES = 32  # the limit of HDF5, and of numpy's broadcasting
@@ -44,11 +44,11 @@ def malformed(where: str, key: str, value: object, expected: str, /) -> Malforme
 
 def check_name(name: str, key: str, zarr_format: Literal[2, 3], /) -> None:
     """Raise `WriterError` if no array or group can have a name in zarr; zarr takes a backslash for a slash."""
-    reserved = _RESERVED[zarr_format]
-    if name in ("", ".", "..", "zarr.json") or "/" in name or "\\" in name or name.startswith(reserved):
+    reserved, beginning = _RESERVED[zarr_format]
+    if name in ("", ".", "..", reserved) or "/" in name or "\\" in name or name.startswith(beginning):
         raise WriterError(
             f"'{name}' cannot be a name in zarr: names have no '/' or '\\', are not empty, '.', '..' or "
-            f"'zarr.json', and do not begin with '{reserved}'; rename it",
+            f"'zarr.json', and do not begin with '{beginning}'; rename it",
             variable=key,
             feature="name",
         )
