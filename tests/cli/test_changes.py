@@ -8,6 +8,7 @@ import pytest
 import xarray as xr
 
 import virtualstack as vs
+from tests.archives.forecast import pressure_levels
 from tests.joins import MINIMAL
 from virtualstack.cli.command import main
 
@@ -311,3 +312,14 @@ def test_one_file_at_a_time_if_labels_of_groups_are_left_out(trees, capsys):
     assert main(["append", "a.vstack", "1.nc", "2.nc", "--dim", "time", "--join", "left"]) == 2
     assert "Append one after another" in capsys.readouterr().err
     assert main(["append", "a.vstack", "1.nc", "--dim", "time", "--join", "left"]) == 0
+
+
+def test_steps_of_a_forecast_are_appended_along_their_dimension(tmp_path):
+    """A vstack keeps the dimension along which its files of GRIB differ."""
+    paths, store = pressure_levels(tmp_path), str(tmp_path / "a.vstack")
+    assert main(["build", *paths[:3], "-o", store]) == 0
+    assert main(["append", store, *paths[3:5]]) == 0
+    options = MINIMAL | {"coords": "different", "compat": "equals", "combine": "nested", "concat_dim": "step"}
+    with xr.open_mfdataset(paths[:5], engine="cfgrib", backend_kwargs={"indexpath": ""}, **options) as found:
+        for name in ("t", "u", "step", "valid_time"):
+            np.testing.assert_array_equal(values(store)[name], found[name])

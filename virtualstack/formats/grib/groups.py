@@ -279,9 +279,22 @@ def group_variables(table: FieldTable, variables: Sequence[GribVariable], layout
         arrays={**made, **arrays},
         coordinates=frozenset(made),
         loaded=frozenset(name for name, array in made.items() if array.in_memory().inline),
+        unlimited=_growing(table, variables, layout),
         refusals=tuple(refusals),
         url=table.url,
     )
+
+
+def _growing(table: FieldTable, variables: Sequence[GribVariable], layout: GroupLayout) -> frozenset[str]:
+    """Return the dimension whose labels differ between files, which later files continue: one of times, if any."""
+    found = set()
+    for variable in variables:
+        sources = table.sources[variable.rows]
+        for axis in variable.axes:
+            pairs, _ = distinct_rows([sources, axis.positions])
+            if len(pairs) < len(np.unique(sources)) * len(np.unique(axis.positions)):
+                found.add(axis.name)
+    return frozenset([dim for dim in (*layout.time_dims, *sorted(found)) if dim in found][:1])
 
 
 def _obstacle(
