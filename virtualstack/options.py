@@ -17,7 +17,7 @@ type Unsupported = Literal["inline", "raise", "skip"]
 
 OPENING = """
 reader
-    Name of a reader (see :func:`list_readers`), or a reader with options. By default it is detected for each file.
+    Name of a reader (see :func:`list_readers`), or a reader with options. By default the source decides.
 group
     Path of the group to open, such as ``"science/grids"``; of a tree it is the root. By default: the root group.
 storage
@@ -90,7 +90,8 @@ unpack
     ``.virtual.report()`` names them. If false, these are an error.
 combine_options
     Options of :func:`xarray.concat` as a dict, such as ``{"coords": ["t"]}``: ``data_vars``, ``coords``,
-    ``compat`` ("equals" by default), ``combine_attrs`` and ``fill_value``. By default attributes that differ are
+    ``compat`` ("equals" by default), ``combine_attrs`` and ``fill_value``. Coordinates without a dimension that
+    differ get the joined dimension, unless ``coords`` is "minimal". By default attributes that differ are
     left out, and noted in ``.virtual.report()``. ``units`` that differ are an error.
 executor
     Executor that scans the files: ``"threads"``, ``"processes"``, ``"dask"``, a ``distributed.Client`` or a

@@ -45,9 +45,10 @@ class Rules:
         Largest difference of labels, and of values of variables that must be the same. Up to this difference, the first
         file's labels and values are used.
     data_vars, coords
-        Variables that get the joined dimension although they lack it: none (``"minimal"``), those that are not equal in
-        all files (``"different"``), ``"all"``, or a set of names. For ``data_vars``, ``None`` means all if no file has
-        the dimension. Coordinates without any dimension get it if they differ, unless ``coords`` is ``"minimal"``.
+        Variables and coordinates without the joined dimension that get it: none (``"minimal"``), those that differ
+        between files (``"different"``), ``"all"``, or a set of names. With ``data_vars=None``, all data variables get
+        a dimension that no file has. Coordinates without any dimension get it if they differ, also if ``coords`` does
+        not name them; ``coords="minimal"``, ``compat="no_conflicts"`` and ``compat="override"`` prevent it.
     compat
         Whether variables without the joined dimension are the same, as in xarray: ``"equals"``, ``"identical"`` with
         their attributes, ``"broadcast_equals"``, ``"no_conflicts"`` where both have values, or ``"override"`` to use
