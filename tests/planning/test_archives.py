@@ -9,6 +9,7 @@ import pytest
 import xarray as xr
 
 import virtualstack as vs
+from tests.data import make_grib
 from virtualstack.cli.command import main
 from virtualstack.errors import CombineError
 
@@ -220,3 +221,21 @@ def test_labels_that_would_repeat_are_wanted_in_so_many_words(tmp_path, capsys):
     assert main([*build, "--keep-all"]) == 0
     with xr.open_dataset(tmp_path / "a.vstack", engine="virtualstack") as cube:
         assert cube["v"].values.tolist() == [0, 1, 1, 2]
+
+
+def test_runs_and_steps_are_the_dimensions_of_forecasts(tmp_path):
+    """For the survey, for datasets that are open and for files, which the reader of GRIB assembles itself."""
+    paths = [
+        str(make_grib.write(tmp_path / f"{day}_{step}.grib2", [make_grib.message(keys, seed=day % 7 + step)]))
+        for day in (20200101, 20200102)
+        for step in (0, 6, 24)
+        for keys in [{"dataDate": day, "dataTime": 0, "step": step, "shortName": "2t"}]
+    ]
+    looked = vs.survey(paths)
+    assert looked.dim == "time"
+    assert looked.plan[0] in ("along 'time' x 'step'", "along 'step' x 'time'")
+    files = vs.open_virtual_mfdataset(paths).virtual.open().load()
+    assert files.t2m.dims[:2] == ("time", "step")
+    joined = vs.combine_datasets([vs.open_virtual_dataset(path) for path in paths]).virtual.open().load()
+    xr.testing.assert_equal(joined.drop_vars("valid_time").transpose(*files.dims), files.drop_vars("valid_time"))
+    assert (joined.valid_time.transpose("time", "step").values == files.valid_time.values).all()

@@ -64,9 +64,13 @@ def _codes(values: Sequence[Hashable]) -> NDArray[np.intp]:
 
 
 def _scalars(files: Sequence[FileFacts]) -> Iterator[tuple[Axis, bool]]:
-    """Yield scalar coordinates of all files, those with times first, and whether they are times."""
+    """Yield scalar coordinates of all files, those with times first, and whether they are times.
+
+    The time of validity is no axis of its own beside those of runs and steps, whose sum it is.
+    """
     found = []
-    for name in files[0].scalars:
+    has_steps = all({"time", "step"} <= file.scalars.keys() for file in files)
+    for name in files[0].scalars.keys() - ({"valid_time"} if has_steps else set()):
         values = [file.scalars.get(name) for file in files]
         if any(x is None or pd.isnull(x) or name in file.sizes for x, file in zip(values, files, strict=True)):
             continue

@@ -12,7 +12,7 @@ import pandas as pd
 import xarray as xr
 from numpy.typing import NDArray
 
-from virtualstack.dataset import loaded_variable, virtual_array
+from virtualstack.dataset import expand_dims, loaded_variable, virtual_array
 from virtualstack.manifests import ManifestArray, ManifestGroup
 from virtualstack.planning.labels import Labels, is_dates
 from virtualstack.storage import Storage
@@ -56,7 +56,7 @@ def read_labels(
     variable = loaded.get(str(dim))
     if variable is None or virtual_array(variable) is not None:
         variable = loaded_variable(str(dim), array, storage, url=group.url)
-    return xr.Variable(("label",), np.atleast_1d(variable.values)).to_index()
+    return (variable if variable.ndim else expand_dims(variable, {"label": 1})).to_index()
 
 
 def _coordinate(group: ManifestGroup, dim: str) -> ManifestArray | None:
