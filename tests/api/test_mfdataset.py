@@ -685,7 +685,7 @@ def test_dates_beyond_2262_are_joined_as_xarray_advises(tmp_path):
         xr.Dataset({"v": ("time", np.arange(4.0) + 10 * i)}, {"time": time}).to_netcdf(path, engine="netcdf4")
     refused = refuse("labels of 'time' are of several kinds", paths)
     coder = xr.coders.CFDatetimeCoder(use_cftime=True)
-    assert refused.remedies[0].arguments == {"decode_times": "xr.coders.CFDatetimeCoder(use_cftime=True)"}
+    assert "Open the files with decode_times=xr.coders.CFDatetimeCoder(use_cftime=True)" in str(refused)
     found = vs.open_virtual_mfdataset(paths, decode_times=coder).virtual.open(decode_times=coder).load()
     expected = xr.concat([xr.load_dataset(path, decode_times=coder) for path in paths], "time")
     assert found.sizes["time"] == 8

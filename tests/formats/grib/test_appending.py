@@ -1,11 +1,9 @@
 """Files of one field that are appended to a store, as forecasts and analyses arrive."""
 
-import pytest
 import xarray as xr
 
 import virtualstack as vs
 from tests.data.make_grib import message, write
-from virtualstack.errors import CombineError
 
 
 def stored(tmp_path, keys):
@@ -24,13 +22,9 @@ def test_a_day_is_appended_with_its_valid_time(tmp_path):
         xr.testing.assert_equal(found.load(), expected)
 
 
-def test_a_step_is_appended_where_the_dimension_is_named(tmp_path):
-    """The time of all files is one, so it is not what the store grows along."""
+def test_steps_are_appended(tmp_path):
+    """The time of all files is one, so the store grows along the steps, which differ."""
     store, last, expected = stored(tmp_path, [{"step": step} for step in (0, 6, 12)])
-    with pytest.raises(CombineError, match="grows along is not known") as caught:
-        store.append(vs.open_virtual_dataset(last))
-    (remedy,) = caught.value.remedies
-    assert remedy.arguments == {"dim": ...}
-    store.append(vs.open_virtual_dataset(last), dim="step")
+    store.append(vs.open_virtual_dataset(last))
     with xr.open_dataset(tmp_path / "x.vstack", engine="virtualstack") as found:
         xr.testing.assert_equal(found.load(), expected)
