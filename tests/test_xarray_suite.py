@@ -25,6 +25,8 @@ if Version(xr.__version__) < Version("2026.9"):
 
 from xarray.tests.conftest import time_unit, use_dask  # noqa: E402, F401 - fixtures of tests that are inherited
 
+pytestmark = pytest.mark.filterwarnings("ignore:.* has only coordinates, but groups below it have:UserWarning")
+
 
 @pytest.fixture(autouse=True)
 def open_with_virtualstack(monkeypatch: pytest.MonkeyPatch) -> None:

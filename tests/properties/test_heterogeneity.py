@@ -609,7 +609,7 @@ def test_times_that_are_not_loaded_join_where_their_units_agree(archive, units):
     expected = concat([archive.opened(recipe) for recipe in recipes])
     for unpack in (False, True):
         virtual = [
-            vs.open_virtual_dataset(archive.path(recipe), unpack=unpack, loadable_variables=["x", "y"])
+            vs.open_virtual_dataset(archive.path(recipe), unpack=unpack, loadable_variables=[]).virtual.load(["x", "y"])
             for recipe in recipes
         ]
         if units != DAYS and not unpack:

@@ -59,7 +59,8 @@ def test_a_source_that_ends_early_is_an_error_of_the_chunk(path):
 
 def test_references_to_other_files_open_without_them(path, tmp_path):
     """A scalar that is in another file stays virtual: opening references does not need the file."""
-    references = vs.open_virtual_dataset(path, loadable_variables=["time", "lat", "lon"]).virtual.to_kerchunk()
+    vds = vs.open_virtual_dataset(path, loadable_variables=[]).virtual.load(["time", "lat", "lon"])
+    references = vds.virtual.to_kerchunk()
     path.unlink()
     vds = vs.open_virtual_dataset(references)
     assert isinstance(vds["height"].variable._data, ManifestArray)

@@ -287,5 +287,5 @@ def test_a_bucket_that_does_not_sort_is_listed_whole(monkeypatch, n):
     def unsorted(store, prefix, *, chunk_size):
         return iter([keys[i : i + chunk_size] for i in range(0, n, chunk_size)])
 
-    monkeypatch.setattr("virtualstack.storage.remote.list_objects", unsorted)
+    monkeypatch.setattr("virtualstack.storage.remote.obstore.list", unsorted)
     assert Storage.from_option({"s3://b": {"region": "r"}}).target("s3://b").first("x") == "x/000"

@@ -62,7 +62,7 @@ def test_datasets_that_are_appended_must_fit(tmp_path, files):
     repo = vs.Repository.create(tmp_path / "x.vstack", files[1])
     with pytest.raises(CombineError, match=r"Repository\.update to insert"):
         repo.append(files[0], "time")
-    with pytest.raises(TypeError, match="name of the dimension"):
+    with pytest.raises(TypeError, match="dim=1 is not the name of a dimension"):
         repo.append(files[2], 1)
     assert len(repo.log()) == 1
     out_of_order = repo.append(files[0], "time", ordered=False)
