@@ -133,6 +133,23 @@ def test_a_missing_value_does_not_equal_itself(tmp_path):
         assert not (a.v == b.v).all()
 
 
+def test_missing_packed_numbers_and_dates_are_missing(tmp_path):
+    """Of two files that pack alike, no missing value equals another; xarray writes NaT as a number."""
+    day = np.array(["2001-01-01", "NaT", "2001-01-03"], "M8[ns]")
+    files = []
+    for name, last in (("a", 3.0), ("b", 5.0)):
+        made = xr.Dataset({"p": ("x", [1.0, np.nan, last]), "day": ("x", day)})
+        packing = {"p": {"dtype": "i2", "scale_factor": 0.5, "_FillValue": -9}}
+        made.to_netcdf(tmp_path / f"{name}.nc", encoding=packing, engine="netcdf4")
+        files.append(vs.open_virtual_dataset(tmp_path / f"{name}.nc"))
+    one, two = files
+    assert (one.p == two.p).values.tolist() == [True, False, False]
+    assert not one.p.equals(two.p)
+    assert one.day.equals(two.day)
+    assert one.day.isnull().any()
+    assert not one.day.notnull().all()
+
+
 def test_comparisons_that_references_prove_read_nothing(path, reads):
     """Also questions about missing values of the same arrays."""
     one, other = opened(path), opened(path)

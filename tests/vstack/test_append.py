@@ -263,7 +263,7 @@ def test_labels_of_another_kind_are_refused(tmp_path, url, ordered):
     for i, (first, second) in enumerate(kinds):
         file(f"{i}.nc", first).virtual.to_vstack(f"{url}{i}")
         with pytest.raises(
-            CombineError, match="'time' (are of several kinds|has dates of several calendars)"
+            CombineError, match=r"'time' (are of several kinds|has dates of several calendars)"
         ) as caught:
             append(f"{url}{i}", file("other.nc", second), ordered=ordered)
         assert (str(caught.value.left), str(caught.value.right)) in (

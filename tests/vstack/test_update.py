@@ -667,3 +667,15 @@ def test_a_store_of_one_time_without_the_dimension_is_built_again(tmp_path):
     repo = repo.update(tmp_path / "1.nc", "time")
     with xr.open_dataset(repo.url, engine="virtualstack") as found:
         assert found["t"].values.tolist() == [[0, 2], [1, 2]]
+
+
+@pytest.mark.parametrize("how", [{"prefer": "last"}, {"prefer": "newest"}])
+@pytest.mark.parametrize("packing", [{"dtype": "i2", "scale_factor": 0.1, "_FillValue": -9}, {"_FillValue": 3.0}])
+def test_numbers_in_place_of_all_packed_ones_stay_as_they_are(tmp_path, packing, how):
+    """No chunk of the store is left, so nothing is packed as its chunks were."""
+    for name, numbers, encoding in (("a", [1.0, 2.0], {"v": packing}), ("b", [4.0, 3.0], {})):
+        made = xr.Dataset({"v": ("time", numbers)}, {"time": [0, 1]})
+        made.to_netcdf(tmp_path / f"{name}.nc", encoding=encoding, engine="netcdf4")
+    os.utime(tmp_path / "a.nc", (1000, 1000))
+    repo = vs.Repository.create(tmp_path / "s.vstack", tmp_path / "a.nc").update(tmp_path / "b.nc", **how)
+    assert repo.open_dataset().v.values.tolist() == [4, 3]

@@ -100,7 +100,7 @@ class CombineOptions:
             planning=Planning(dims=tuple(dims), along=_along(combine, concat_dim), duplicates=duplicates),
             labels=dict(labels or {}),
             unpack_where_differing=unpack in ("differing", None),
-            decode_times=decode_times in (None, True),
+            decode_times=decode_times is not False,
         )
 
 

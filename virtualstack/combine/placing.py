@@ -20,7 +20,7 @@ from virtualstack.dataset import loaded_variable, virtual_array
 from virtualstack.errors import ChunkAlignmentError
 from virtualstack.formats.base import ReadOptions
 from virtualstack.location import Location
-from virtualstack.manifests import EMPTY, FIRST, ManifestArray
+from virtualstack.manifests import CF_KEYS, EMPTY, FIRST, ManifestArray, packed_encoding
 from virtualstack.manifests.cells import replaced
 from virtualstack.manifests.manifest import Overlay
 from virtualstack.scanning.one import read_one
@@ -167,7 +167,8 @@ class Placing:
             except ChunkAlignmentError:
                 pass  # the chunks of the store are cut
         data: Any = self._assembled(name, array, {cell: shown for cell, (shown, _) in merged.items()}, (), ())
-        return xr.Variable(variable.dims, data, variable.attrs, variable.encoding)
+        kept = {key: x for key, x in variable.encoding.items() if key not in CF_KEYS or not is_unpacked}
+        return xr.Variable(variable.dims, data, variable.attrs, {**kept, **packed_encoding(data)})
 
     def _list_cells(self, name: str, number: int) -> Iterator[tuple[_Cell, tuple[int, ...]]]:
         """Yield the cells of segments in which a part has a variable, and the part's first elements in each."""

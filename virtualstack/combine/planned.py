@@ -136,7 +136,8 @@ def plan_parts(nodes: Nodes, how: Planning, rules: Rules, storage: Storage, /) -
     for path, parts in nodes.items():
         whole = [planned(part, i, plan, rules) for i, part in enumerate(parts) if i not in left_out]
         for i in plan.empty:
-            whole = _with_empty(whole, planned(parts[i], i, plan, rules), rules, storage)
+            part = planned(parts[i], i, plan, rules)
+            whole = _with_empty(whole, part, rules, storage) if whole else [part]
         made[path] = whole
     return made, plan
 

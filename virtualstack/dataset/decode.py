@@ -224,7 +224,7 @@ def to_dataset(
                     continue
                 refusals += inlined
             variable, packed = (
-                unpacked_variable(array, decode_times=how is True) if unpack else (virtual_variable(array), [])
+                unpacked_variable(array, decode_times=how is not False) if unpack else (virtual_variable(array), [])
             )
             refusals += packed
         coordinates |= take_coordinates(variable)

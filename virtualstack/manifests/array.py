@@ -375,7 +375,8 @@ class ManifestArray(NDArrayOperatorsMixin):
         # numbers of one meaning need not be unpacked to be compared
         read = values_of if differing_key(self.cf, other.cf, self.dtype) else numbers_of
         what = "it is compared, which vs.combine_datasets([...]) does at any size"
-        return Verdict(None, self.shape, lambda: np.asarray(read(self, what) == read(other, what)))
+        equal_numbers = Verdict(None, self.shape, lambda: np.asarray(read(self, what) == read(other, what)))
+        return equal_numbers & ~nulls(self) if self.cf else equal_numbers  # one number may mean missing in both
 
     def __ne__(self, other: object) -> Any:
         return ~(self == other)

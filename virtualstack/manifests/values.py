@@ -20,6 +20,9 @@ from virtualstack.sizes import human_bytes
 MAX_VALUES_BYTES = 1 << 24
 """Bytes of values up to which a virtual array is read when its values are needed."""
 
+_NAT = np.iinfo(np.int64).min
+"""The number that xarray writes and reads for a missing date."""
+
 _MISSING = ("_FillValue", "missing_value")
 _KEPT_BYTES = 1 << 26
 _kept: ByteCache[tuple[object, NDArray[Any]]] = ByteCache(_KEPT_BYTES, lambda pair: int(pair[1].nbytes))
@@ -71,7 +74,10 @@ def numbers_of(array: _Array, what: str, /) -> NDArray[Any]:
 
 def missing_in(array: _Array, what: str, /) -> NDArray[np.bool_]:
     """Return which values of a small array are missing: by its attributes, or because they are NaN or NaT."""
-    return np.asarray(pd.isnull(_decoded(numbers_of(array, what), _missing(array))))
+    numbers = numbers_of(array, what)
+    missing = np.asarray(pd.isnull(_decoded(numbers, _missing(array))))
+    is_date = numbers.dtype == np.int64 and datetime_units(array.cf.get("units"))
+    return missing | (numbers == _NAT) if is_date else missing
 
 
 def check_not_dates(array: _Array, /) -> None:
