@@ -1238,3 +1238,30 @@ def test_reversed_labels_are_refused_unless_aligned(tmp_path, join):
     paths = [_with_latitude(tmp_path / f"{i}.nc", i, lat) for i, lat in enumerate(([0, 10, 20], [20, 10, 0]))]
     refuse(r"coordinate 'lat' differs in 1 of 2 files", paths, join=join)
     refuse(r"coordinate 'lat' differs in 1 of 2 files", paths, join=join, combine="nested", concat_dim="time")
+
+
+@pytest.mark.parametrize("join", ["left", "outer", "inner"])
+@pytest.mark.parametrize("own", [[0.2, 0.3], [0.3, 0.2, 0.1]], ids=["fewer", "reversed"])
+def test_a_tolerance_joins_labels_of_two_precisions(tmp_path, join, own):
+    """As if both files had the labels of the first one."""
+    paths, exact = [], []
+    for i, (lat, dtype) in enumerate([([0.1, 0.2, 0.3], "f8"), (own, "f4")]):
+        made = xr.Dataset({"v": (("time", "lat"), [[10.0 * x for x in lat]])}, {"time": [i], "lat": lat})
+        exact.append(made)
+        made.assign_coords(lat=made.lat.astype(dtype)).to_netcdf(tmp_path / f"{i}.nc", engine="netcdf4")
+        paths.append(tmp_path / f"{i}.nc")
+    options = {"combine": "nested", "concat_dim": "time", "join": join}
+    found = vs.open_virtual_mfdataset(paths, tolerance=1e-5, **options).virtual.open().load()
+    xr.testing.assert_equal(found, xr.concat(exact, "time", join=join))
+
+
+def test_labels_that_descend_are_not_overridden_by_labels_that_ascend(tmp_path):
+    """Also where they are not exact mirrors: rounding is what override is for."""
+    paths = []
+    for i, lat in enumerate([[1.0, 2.0, 3.0], [1.0, 2.0, 3.001], [3.001, 2.0, 1.0]]):
+        made = xr.Dataset({"v": (("time", "lat"), [lat])}, {"time": [i], "lat": lat})
+        made.to_netcdf(tmp_path / f"{i}.nc", engine="netcdf4")
+        paths.append(tmp_path / f"{i}.nc")
+    options = {"combine": "nested", "concat_dim": "time", "join": "override"}
+    refuse("coordinate 'lat'", paths, **options)
+    assert vs.open_virtual_mfdataset(paths[:2], **options).sizes["time"] == 2

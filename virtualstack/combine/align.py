@@ -240,7 +240,7 @@ def _common_labels(found: Distinct, dim: str, rules: Rules, parts: Sequence[Part
         return labels[0], labels
     check_kinds(dim, [parts[found.first(number)] for number in range(len(labels))], labels)
     cannot_override = rules.join == "override" and any(
-        len(x) != len(labels[0]) or (len(x) > 1 and x[::-1].equals(labels[0])) for x in labels
+        len(x) != len(labels[0]) or _are_opposite(x, labels[0]) for x in labels
     )
     if rules.join == "exact" or cannot_override:
         raise misfit(dim, parts, found, rules.tolerance, remedies=rules.remedies)
@@ -268,6 +268,14 @@ def _common_labels(found: Distinct, dim: str, rules: Rules, parts: Sequence[Part
     return reduce(lambda a, b: a.intersection(b), labels), labels
 
 
+def _are_opposite(a: Labels, b: Labels) -> bool:
+    """Return whether labels ascend in one of two files and descend in the other."""
+    return len(a) > 1 and (
+        (a.is_monotonic_increasing and b.is_monotonic_decreasing)
+        or (a.is_monotonic_decreasing and b.is_monotonic_increasing)
+    )
+
+
 def _snapped(labels: Sequence[Labels], tolerance: Any) -> list[Labels]:
     """Return labels in which each label is replaced by an earlier file's label within a tolerance."""
     known = labels[0]
@@ -275,7 +283,7 @@ def _snapped(labels: Sequence[Labels], tolerance: Any) -> list[Labels]:
     for x in labels[1:]:
         base = known.sort_values()
         is_cftime = isinstance(base, xr.CFTimeIndex) and isinstance(x, xr.CFTimeIndex) and len(x) > 0
-        if base.dtype == x.dtype and len(base) and (is_cftime or base.dtype.kind in KINDS):
+        if len(base) and (is_cftime or (base.dtype.kind in KINDS and x.dtype.kind in KINDS)):
             own, other = (since_1970(y) if is_cftime else y for y in (base, x))
             try:
                 at = own.get_indexer(other, method="nearest", tolerance=tolerance)
