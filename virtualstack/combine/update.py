@@ -150,10 +150,9 @@ def _with_followers(old: Part, parts: Sequence[Part], dim: str, fitting: Fitting
     def follows(name: str) -> bool:
         if old.variables[name].ndim or virtual_array(old.variables[name]) is not None:
             return False
-        members = [part.variables.get(name) for part in parts]
-        return all(x is not None for x in members) and (
-            any(x is not None and dim in x.dims for x in members)
-            or not are_equal(name, [old, *parts], fitting.storage, fitting.rules)
+        members = [part.variables[name] for part in parts if name in part.variables]
+        return len(members) == len(parts) and (
+            any(dim in x.dims for x in members) or not are_equal(name, [old, *parts], fitting.storage, fitting.rules)
         )
 
     if dim not in old.sizes or not fitting.rules.scalars_follow:

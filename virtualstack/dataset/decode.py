@@ -198,10 +198,9 @@ def to_dataset(
     variables: dict[str, xr.Variable] = {}
     coordinates = set(group.coordinates)
     refusals = list(group.refusals)
-    decodes = decode_times if isinstance(decode_times, Mapping) else dict.fromkeys(arrays, decode_times)
     for name, array in arrays.items():
         variable = None
-        how = decodes.get(name, True)
+        how = decode_times.get(name) if isinstance(decode_times, Mapping) else decode_times
         how = True if how is None else how
         if name in wanted:
             is_text = name in texts

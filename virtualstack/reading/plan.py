@@ -24,8 +24,6 @@ from virtualstack.printable import counted
 from virtualstack.reading.selection import Selection
 from virtualstack.storage import Bytes
 
-"""How ABSENT chunks are read: ``"fill"`` reads the fill value, ``"raise"`` is an error."""
-
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Decoding:
