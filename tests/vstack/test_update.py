@@ -679,3 +679,21 @@ def test_numbers_in_place_of_all_packed_ones_stay_as_they_are(tmp_path, packing,
     os.utime(tmp_path / "a.nc", (1000, 1000))
     repo = vs.Repository.create(tmp_path / "s.vstack", tmp_path / "a.nc").update(tmp_path / "b.nc", **how)
     assert repo.open_dataset().v.values.tolist() == [4, 3]
+
+
+@pytest.mark.parametrize("given", ["file", "dataset"])
+def test_a_variable_that_the_store_lacks_is_left_out_as_the_message_says(tmp_path, given):
+    """By `append` and `update`, of a file and of a dataset."""
+    for i in range(3):
+        data = xr.Dataset({"t": ("time", [i]), **({"more": ("time", [9.0])} if i else {})}, {"time": [i]})
+        data.to_netcdf(tmp_path / f"{i}.nc", unlimited_dims=["time"])
+    repo = vs.Repository.create(tmp_path / "a.vstack", tmp_path / "0.nc")
+    for i, method in ((1, "append"), (2, "update")):
+        part = tmp_path / f"{i}.nc" if given == "file" else vs.open_virtual_dataset(tmp_path / f"{i}.nc")
+        with pytest.raises(CombineError, match="'more'") as caught:
+            getattr(repo, method)(part)
+        assert caught.value.remedies[-2 if method == "append" else 0].arguments == {"drop_variables": ["more"]}
+        repo = getattr(repo, method)(part, drop_variables=["more"])
+    with xr.open_dataset(repo.url, engine="virtualstack") as found:
+        assert found["t"].values.tolist() == [0, 1, 2]
+        assert "more" not in found.variables

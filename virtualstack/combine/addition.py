@@ -12,7 +12,7 @@ from virtualstack.combine.equal_variables import KEEP_STORED, Remedies, the_same
 from virtualstack.combine.fitting import Fitting, check_dimension, check_presence, fitted, lacking, load_part
 from virtualstack.combine.part import Part, bundled_in, each_node, group_from
 from virtualstack.combine.planned import facts_of, planned
-from virtualstack.combine.region import Region, placed, with_dims
+from virtualstack.combine.region import Region, following, placed
 from virtualstack.errors import CombineError, Remedy, UnsupportedFeatureError
 from virtualstack.manifests import ManifestGroup
 from virtualstack.manifests.manifest import Overlay
@@ -95,7 +95,8 @@ def _appended(
         )
     if ordered and dim not in old.indexes:
         _check_order(dim, _last_label(stored, dim, fitting), new)
-    new = fitted(with_dims(new, old, [dim]), old, fitting, but=[dim])
+    old, [new] = following(old, [new], dim, fitting)
+    new = fitted(new, old, fitting, but=[dim])
     if ordered:
         _check_order(dim, old, new)
     either = {**old.variables, **new.variables}

@@ -187,7 +187,7 @@ def _check_alike(name: str, stored: Part, part: Part) -> None:
             again = "build the store again from all files with"
             remedies.append(Remedy(again, "vs.open_virtual_mfdataset", combine_options={option: [name]}))
         else:
-            remedies.append(Remedy("leave the variable out with", f"drop_vars('{name}')", drop_variables=[name]))
+            remedies.append(Remedy("leave the variable out with", drop_variables=[name]))
         raise _clash(name, "dimensions", left.dims, right.dims, stored, part, "they must be equal", *remedies)
 
 
@@ -335,7 +335,7 @@ def check_presence(stored: Part, part: Part, names: Collection[str], /, *more: R
         having, other = (part, stored) if is_new else (stored, part)
         if is_new:
             usual = [
-                Remedy("leave it out with", f"drop_vars('{name}')", drop_variables=[name]),
+                Remedy("leave it out with", drop_variables=[name]),
                 Remedy(
                     f"add it to the store first: join the dataset of the store and ds[['{name}']] with {{}}, and write "
                     "the result with mode='w'",

@@ -11,10 +11,10 @@ import numpy as np
 import xarray as xr
 from numpy.typing import NDArray
 
-from virtualstack.combine.equal_variables import the_same
+from virtualstack.combine.equal_variables import are_equal, the_same
 from virtualstack.combine.fitting import Fitting, check_presence, cut_like, fitted, joint_dtype, load_part
 from virtualstack.combine.part import Part, bundled_in, each_node, group_from
-from virtualstack.dataset import expand_dims, virtual_array
+from virtualstack.dataset import expand_dims, loaded_variable, virtual_array
 from virtualstack.errors import ChunkAlignmentError, Code, CombineError, Remedy
 from virtualstack.manifests import ABSENT, ChunkAxis, ManifestArray, ManifestGroup
 from virtualstack.manifests.cells import replaced
@@ -295,6 +295,30 @@ def _by_labels(dim: str, old: Part, new: Part) -> Side:
         left_url=old.source,
         right_url=new.source,
     )
+
+
+def following(old: Part, parts: Sequence[Part], dim: str, fitting: Fitting, /) -> tuple[Part, list[Part]]:
+    """Return a store and parts to add, with the dimension at scalar coordinates that differ, as in a join of all files.
+
+    Other variables of the parts have the dimension if they have it in the store.
+    """
+
+    def follows(name: str) -> bool:
+        members = [part.variables[name] for part in parts if name in part.variables]
+        return (
+            not old.variables[name].ndim
+            and len(members) == len(parts)
+            and (any(dim in x.dims for x in members) or not are_equal(name, [old, *parts], storage, fitting.rules))
+        )
+
+    storage, followers = fitting.storage, {}
+    if dim in old.sizes and fitting.rules.scalars_follow:
+        for name in filter(follows, old.coordinates):
+            array = virtual_array(old.variables[name])
+            scalar = old.variables[name] if array is None else loaded_variable(name, array, storage, url=old.source)
+            followers[name] = expand_dims(scalar, {dim: old.sizes[dim]})
+    old = replace(old, variables={**old.variables, **followers})
+    return old, [with_dims(part, old, [dim]) for part in parts]
 
 
 def with_dims(new: Part, old: Part, dims: Collection[str]) -> Part:

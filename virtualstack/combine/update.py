@@ -16,14 +16,14 @@ from xarray.indexes import PandasIndex
 from virtualstack.codecs.codec import shortened
 from virtualstack.combine.concat import joining_remedies
 from virtualstack.combine.conflicts import unpack_differing
-from virtualstack.combine.equal_variables import are_equal, the_same
+from virtualstack.combine.equal_variables import the_same
 from virtualstack.combine.fitting import TEXT, Fitting, check_dimension, check_presence, fitted, joint_dtype, load_part
 from virtualstack.combine.part import Part, bundled_in, each_node, group_from, over_index
 from virtualstack.combine.placing import Placing, StoreAxis
 from virtualstack.combine.planned import facts_of, planned
 from virtualstack.combine.precedence import Prefer, is_changed
-from virtualstack.combine.region import with_dims
-from virtualstack.dataset import expand_dims, virtual_array
+from virtualstack.combine.region import following
+from virtualstack.dataset import virtual_array
 from virtualstack.errors import CombineError, Remedy
 from virtualstack.manifests import ManifestGroup, Refusal
 from virtualstack.manifests.manifest import Overlay
@@ -91,8 +91,7 @@ def _updated(
     parts = [planned(part, 0, plan, fitting.rules, old.variables) for part, plan in zip(parts, plans, strict=True)]
     packed = old.variables
     old, *parts = unpack_differing([old, *parts], fitting.storage)
-    old = _with_followers(old, parts, dim, fitting)
-    parts = [with_dims(part, old, [dim]) for part in parts]
+    old, parts = following(old, parts, dim, fitting)
     for part in parts:
         check_presence(old, part, [name for name in part.variables if name not in old.variables])
     if dim in old.sizes:
@@ -142,25 +141,6 @@ def _updated(
             sizes, indexes = {**old.sizes, axis.dim: len(axis.labels)}, {**old.indexes, axis.dim: index}
             old = replace(old, sizes=sizes, indexes=indexes)
     return _group(replace(old, refusals=(*old.refusals, *notes)), changed, stored), overlays
-
-
-def _with_followers(old: Part, parts: Sequence[Part], dim: str, fitting: Fitting) -> Part:
-    """Give scalar coordinates of the store that differ in a part the dimension, as a join of all files does."""
-
-    def follows(name: str) -> bool:
-        if old.variables[name].ndim or virtual_array(old.variables[name]) is not None:
-            return False
-        members = [part.variables[name] for part in parts if name in part.variables]
-        return len(members) == len(parts) and (
-            any(dim in x.dims for x in members) or not are_equal(name, [old, *parts], fitting.storage, fitting.rules)
-        )
-
-    if dim not in old.sizes or not fitting.rules.scalars_follow:
-        return old
-    followers = {
-        name: expand_dims(old.variables[name], {dim: old.sizes[dim]}) for name in old.coordinates if follows(name)
-    }
-    return replace(old, variables={**old.variables, **followers})
 
 
 def _group(old: Part, changed: Mapping[str, xr.Variable], stored: ManifestGroup) -> ManifestGroup:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import json
-from collections.abc import AsyncIterator, Callable, Iterator, Mapping
+from collections.abc import AsyncIterator, Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from types import MappingProxyType
@@ -166,6 +166,7 @@ def write_group(
     prefixes = tuple(sorted(x for x in store.session.config.virtual_chunk_containers or () if "%" not in x))
     documents: dict[str, bytes] = {}
     planned: dict[str, _Planned] = {}
+    gone = [path] if mode == "w" else []
     for below, node in group.walk():
         at = f"{path}{below}".strip("/")
         documents[at] = make_group_document(node, path=at)
@@ -174,11 +175,14 @@ def write_group(
         for name, array in node.arrays.items():
             where = f"{at}/{name}".lstrip("/")
             old = previous.get(where)
+            if old is not None and old.ndim != array.ndim:  # a scalar that got a dimension
+                gone.append(where)
+                old = None
             if old is not array:
                 planned[where] = _planned(fitted(array), old, store, where, prefixes)
     documents |= {where: x.document for where, x in planned.items()}
     sync(_check_documents(store, documents))
-    sync(_prepare(store, path, documents, replaces=mode == "w"))
+    sync(_prepare(store, path, documents, gone))
     for where, x in reported(planned.items(), progress):
         set_references(store, f"/{where}", x.manifest, x.urls, x.changes.virtual)
     sync(_write_chunks(store, planned))
@@ -282,10 +286,10 @@ async def _check_documents(store: Any, documents: Mapping[str, bytes]) -> None:
         await store.delete(_CHECKED)
 
 
-async def _prepare(store: Any, path: str, documents: Mapping[str, bytes], *, replaces: bool) -> None:
-    """Write all metadata, parent groups first."""
-    if replaces:
-        await (store.delete_dir(path) if path else store.clear())
+async def _prepare(store: Any, path: str, documents: Mapping[str, bytes], gone: Sequence[str]) -> None:
+    """Delete what is replaced, and write all metadata, parent groups first."""
+    for at in gone:
+        await (store.delete_dir(at) if at else store.clear())
     for above in _above(path):
         key = f"{above}/zarr.json".lstrip("/")
         if not await store.exists(key):

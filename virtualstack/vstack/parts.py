@@ -34,6 +34,7 @@ def groups_from(
     /,
     *,
     is_tree: bool | None = None,
+    drop_variables: str | Iterable[str] = (),
     progress: Progress | bool | None = None,
 ) -> Sequence[ManifestGroup]:
     """Return the groups of parts, in their order; many files are opened at once, as trees if ``is_tree`` is true.
@@ -50,9 +51,12 @@ def groups_from(
         is_some = isinstance(x, str | os.PathLike) and is_pattern(x)
         listed += map(Handle, find_urls([x], storage=storage)) if is_some else [x]
     urls = [x for x in listed if not isinstance(x, _OPEN)]
-    options = ReadOptions.from_options(is_tree=is_tree, allow=allow)
+    options = ReadOptions.from_options(is_tree=is_tree, drop_variables=drop_variables, allow=allow)
     scanned = iter(scan(urls, storage=storage, options=options, progress=progress) if urls else ())
-    groups = [x.virtual.to_group() if isinstance(x, _OPEN) else _accounted(next(scanned)) for x in listed]
+    groups = [
+        options.without_dropped(x.virtual.to_group()) if isinstance(x, _OPEN) else _accounted(next(scanned))
+        for x in listed
+    ]
     return [inline_nameless(group, storage=storage.with_entries(*group.accesses())) for group in groups]
 
 

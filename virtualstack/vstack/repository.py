@@ -447,6 +447,7 @@ class Repository:
 
     # -- changes ----------------------------------------------------------------------------------------------
 
+    @with_options(OPENING)
     def append(
         self,
         part: PartLike,
@@ -456,6 +457,7 @@ class Repository:
         ordered: bool = True,
         join: Literal["exact", "left", "outer"] = "exact",
         combine_options: Mapping[str, Any] | None = None,
+        drop_variables: str | Iterable[str] = (),
         message: str | None = None,
         relative: bool = False,
         checksums: bool = False,
@@ -524,7 +526,8 @@ class Repository:
         dim = growing_dimension(store.group) if dim is None else dim
         fitting = Fitting.from_options(join=join, options=combine_options, storage=storage)
         addition = Addition(append_dim=dim, region=None, ordered=ordered, fitting=fitting)
-        (group,) = groups_from([part], storage, self.allow, is_tree=bool(store.group.groups))
+        is_tree = bool(store.group.groups)
+        (group,) = groups_from([part], storage, self.allow, is_tree=is_tree, drop_variables=drop_variables)
         return self._at(store.add(group, addition, message=message, relative=relative, checksums=checksums))
 
     def write(
@@ -590,6 +593,7 @@ class Repository:
         made = write(self._stored, name, region, values, self.objects.storage, raw=raw, message=message)
         return self._at(made)
 
+    @with_options(OPENING)
     def update(
         self,
         parts: PartLike | Iterable[PartLike],
@@ -600,6 +604,7 @@ class Repository:
         join: Literal["exact", "left", "outer"] = "exact",
         prefer: Prefer = None,
         combine_options: Mapping[str, Any] | None = None,
+        drop_variables: str | Iterable[str] = (),
         message: str | None = None,
         relative: bool = False,
         checksums: bool = False,
@@ -701,7 +706,10 @@ class Repository:
         check_prefer(prefer)
         store = self._stored
         dim = growing_dimension(store.group) if dim is None else dim
-        groups = groups_from(parts, storage, self.allow, is_tree=bool(store.group.groups), progress=progress)
+        is_tree = bool(store.group.groups)
+        groups = groups_from(
+            parts, storage, self.allow, is_tree=is_tree, drop_variables=drop_variables, progress=progress
+        )
         made, overlays = updated(store.group, groups, dim, labels, fitting, prefer)
         return self._at(store.write(made, overlays=overlays, message=message, relative=relative, checksums=checksums))
 
