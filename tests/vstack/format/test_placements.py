@@ -116,6 +116,25 @@ def test_boxes_over_one_another_take_no_hours(ndim):
         assert shown[i] == np.flatnonzero([True, *shows])[-1] - 1
 
 
+@pytest.mark.parametrize("n_missing", [0, 1])
+@pytest.mark.parametrize("ndim", [2, 3])
+def test_thin_boxes_that_cross_take_no_minutes(ndim, n_missing):
+    """Rows that were added along one axis, and columns along another, are all within every part of the grid."""
+    n, random = 10_000, np.random.default_rng(0)
+    table = np.zeros((2 * n, 4 + 3 * ndim), np.int64)
+    table[:, 4 + 2 * ndim :] = n - n_missing
+    for axis, half in enumerate([slice(None, n), slice(n, None)]):
+        table[half, 4 + ndim + axis], table[half, 4 + 2 * ndim + axis] = np.arange(n), 1
+    random.shuffle(table)
+    cells = random.integers(0, n, (ndim, 500_000))
+    found, begin = Placements(table), time.process_time()
+    shown = found.find(list(cells))
+    assert time.process_time() - begin < 4
+    for i in range(100):
+        shows = ((found.begins <= cells[:, i]) & (found.ends > cells[:, i])).all(1)
+        assert shown[i] == np.flatnonzero([True, *shows])[-1] - 1
+
+
 @pytest.mark.parametrize(
     ("row", "message"),
     [

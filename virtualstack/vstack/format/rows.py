@@ -280,36 +280,52 @@ class Placements:
         """Return the placement that shows each cell, or -1."""
         points = np.stack(cells, 1) if cells else np.zeros((1, 0), np.int64)
         found = np.full(len(points), -1, np.intp)
-        # Cells are halved until few boxes meet them: looking at every box for every cell would take hours at worst.
+        # Boxes that end along one axis of the cells at most are intervals of it. For others the cells are halved, as
+        # looking at every box for every cell would take hours at worst.
         todo = [(np.arange(len(points)), np.arange(len(self.table)))] if len(points) else []
         while todo:
             mine, boxes = todo.pop()
-            at = points[mine]
+            at, best = points[mine], found[mine]
             low, high = at.min(0), at.max(0) + 1
             boxes = boxes[Placements(self.table[boxes])._shown(low, high)]
             begins, ends = self.begins[boxes], self.ends[boxes]
-            cut = np.flatnonzero(((begins > low) | (ends < high)).any(0))
-            if not len(cut):
-                found[mine] = boxes[-1] if len(boxes) else -1
-            elif len(cut) == 1 and (order := _in_a_row(begins[:, cut[0]], ends[:, cut[0]])) is not None:
-                numbers = at[:, cut[0]]
-                before = order[np.searchsorted(begins[order, cut[0]], numbers, "right") - 1]
-                is_in = (numbers >= begins[before, cut[0]]) & (numbers < ends[before, cut[0]])
-                found[mine] = np.where(is_in, boxes[before], -1)
-            elif len(mine) * len(boxes) <= _FEW:
+            if len(mine) * len(boxes) <= _FEW:
                 is_in = ((at[:, None] >= begins) & (at[:, None] < ends)).all(2)
-                found[mine] = np.where(is_in, boxes, -1).max(1)
-            else:
-                axis = cut[(high - low)[cut].argmax()]
-                is_first = at[:, axis] < low[axis] + (high - low)[axis] // 2
-                todo += [(mine[is_first], boxes), (mine[~is_first], boxes)]
+                found[mine] = np.maximum(best, np.where(is_in, boxes, -1).max(1, initial=-1))
+                continue
+            is_cut = (begins > low) | (ends < high)
+            n_cut = is_cut.sum(1)
+            best = np.maximum(best, boxes[n_cut == 0].max(initial=-1))
+            for axis in np.flatnonzero(is_cut[n_cut == 1].any(0)):
+                slabs = np.flatnonzero(is_cut[:, axis] & (n_cut == 1))
+                best = np.maximum(best, _latest(begins[slabs, axis], ends[slabs, axis], boxes[slabs], at[:, axis]))
+            found[mine] = best
+            rest = np.flatnonzero((n_cut > 1) & (boxes > best.min()))
+            if len(rest):
+                middle = low + (high - low) // 2
+                n_apart = ((ends[rest] <= middle) | (begins[rest] >= middle)).sum(0)
+                axis = np.where(is_cut[rest].any(0), n_apart, -1).argmax()
+                is_first = at[:, axis] < middle[axis]
+                todo += [(mine[is_first], boxes[rest]), (mine[~is_first], boxes[rest])]
         return found
 
 
 _FEW = 1 << 14
 
 
-def _in_a_row(begins: NDArray[np.int64], ends: NDArray[np.int64]) -> NDArray[np.intp] | None:
-    """Return the order of intervals, or ``None`` if some overlap."""
-    order = np.argsort(begins, kind="stable")
-    return order if (begins[order[1:]] >= ends[order[:-1]]).all() else None
+def _latest(
+    begins: NDArray[np.int64], ends: NDArray[np.int64], numbers: NDArray[np.intp], at: NDArray[np.int64]
+) -> NDArray[np.intp]:
+    """Return the greatest number of the intervals that each element is in, or -1."""
+    edges = np.unique(np.concatenate([begins, ends]))
+    first, last = np.searchsorted(edges, begins), np.searchsorted(edges, ends)
+    level = np.frexp(last - first)[1] - 1  # two runs of 2**level edges are an interval together
+    best = np.full(len(edges), -1, np.intp)
+    for k in range(level.max(), -1, -1):  # best[i]: of the runs of 2**k edges that begin at i
+        mine = level == k
+        np.maximum.at(best, first[mine], numbers[mine])
+        np.maximum.at(best, last[mine] - (1 << k), numbers[mine])
+        if k:
+            half = 1 << (k - 1)
+            best[half:] = np.maximum(best[half:], best[:-half])
+    return best[np.searchsorted(edges, at, "right") - 1]  # -1 before the first edge, and from the last one on
