@@ -36,7 +36,7 @@ from virtualstack.serve.browser import BrowserServer
 from virtualstack.serve.content import make_clients
 from virtualstack.serve.cubes import CubeLike, make_cube
 from virtualstack.serve.reads import Memory, Reads
-from virtualstack.serve.server import CubeServer
+from virtualstack.serve.server import CELLS, CubeServer
 from virtualstack.serve.verified import VerifiedFile
 from virtualstack.sizes import byte_count
 from virtualstack.storage import Allow, Listed, StorageLike, read_allowed_urls
@@ -206,7 +206,8 @@ class _Keys:
             return
         if scope["type"] == "http":
             path = scope["path"].removeprefix(scope.get("root_path", ""))
-            if path not in ("", "/", "/metrics") and not path.startswith("/-/"):
+            is_page = path.startswith("/-/") and not path.startswith(f"/{CELLS}")
+            if path not in ("", "/", "/metrics") and not is_page:
                 await self._server(scope, receive, send)
                 return
         await self._app(scope, receive, send)

@@ -34,8 +34,17 @@ _MAX_REFERENCE_BYTES = 64 << 20
 _CODECS: Mapping[ZarrFormat, frozenset[str]] = {
     2: frozenset({"blosc", "gzip", "vlen-utf8", "zlib", "zstd"}),
     3: frozenset({"bytes", "transpose", "gzip", "zstd", "blosc", "crc32c", "vlen-utf8"}),
+    "cells": frozenset(
+        {"bytes", "transpose", "bitround", "gzip", "zlib", "zstd", "lz4", "blosc", "crc32c"}
+        | {f"numcodecs.{name}" for name in ("astype", "bitround", "delta", "fixedscaleoffset", "quantize")}
+        | {f"numcodecs.{name}" for name in ("gzip", "zlib", "zstd", "lz4", "blosc", "bz2", "shuffle")}
+        | {f"numcodecs.{name}" for name in ("adler32", "crc32", "crc32c", "fletcher32")}
+        | {f"virtualstack.{name}" for name in ("bitshuffle", "cf", "elements", "lz4", "lzf", "nbit", "scaleoffset")}
+        | {"virtualstack.shuffle"}
+    ),
 }
-"""Codecs that zarr-python, tensorstore, zarrita and GDAL decode: GDAL 3.10 and tensorstore lack shuffle of zarr 2."""
+"""Codecs that zarr-python, tensorstore, zarrita and GDAL decode: GDAL 3.10 and tensorstore lack shuffle of zarr 2.
+Those of cells are decoded by the reader of the page, in the folder ``js``."""
 
 
 def make_clients(
@@ -43,12 +52,12 @@ def make_clients(
 ) -> dict[ZarrFormat, Client]:
     """Return what readers of each version of zarr can do; see :func:`virtualstack.serve.app`."""
     options: dict[str, Any] = {"chunks": dict(chunks or {}), "absent": absent}
-    if any_codec:
-        return {version: Client(zarr_format=version, **options) for version in _CODECS}
-    return {
+    clients = {
         version: Client(zarr_format=version, decodes=codecs.__contains__, **options)
         for version, codecs in _CODECS.items()
     }
+    every: dict[ZarrFormat, Client] = {version: Client(zarr_format=version, **options) for version in (2, 3)}
+    return clients | every if any_codec else clients
 
 
 def public_url(chunk: Chunk, /) -> str | None:

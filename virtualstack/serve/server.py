@@ -43,6 +43,14 @@ _PART_BYTES = 4 << 20
 _ZARR2 = "zarr2/"
 """Begin of the paths at which cubes are zarr 2: programs warn about folders with the metadata of both versions."""
 
+CELLS = "-/cells/"
+"""Begin of the paths at which the page has the cells of cubes as they are stored."""
+
+_HOW = "Virtualstack-Cell"
+"""Header that says how the bytes of a cell become values; without it, they are the values."""
+
+_PREFIXES: Mapping[str, ZarrFormat] = {_ZARR2: 2, CELLS: "cells"}
+
 _CELL = re.compile(r"\d+(\.\d+)*", re.ASCII)
 """The last part of the key of a chunk, except of an array without dimensions."""
 
@@ -83,8 +91,11 @@ class CubeServer:
             return problem(405, "this server is read-only", {"Allow": "GET, HEAD"})
         path = scope["path"].removeprefix(scope.get("root_path", ""))
         path = path.lstrip("/")
-        zarr_format: ZarrFormat = 2 if path.startswith(_ZARR2) else 3
-        first, slash, key = path.removeprefix(_ZARR2).partition("/")
+        zarr_format: ZarrFormat = 3
+        for prefix, version in _PREFIXES.items():
+            if path.startswith(prefix):
+                path, zarr_format = path.removeprefix(prefix), version
+        first, slash, key = path.partition("/")
         name, at, snapshot = first.partition("@")
         cube = self._cubes.get(name)
         if cube is None:
@@ -158,21 +169,21 @@ class CubeServer:
             chunk = await asyncio.wait_for(look, self._timeout)
         if chunk is None:
             return problem(404, f"chunk {cell} of variable '{array.path}' was never written: it has the fill value")
-        identity = stored_version(chunk) or make_hash(
-            cube.name, content.tag, array.path, array.plain is None, array.chunks, cell
-        )
+        form = array.client.zarr_format == "cells", array.plain is None
+        identity = stored_version(chunk) or make_hash(cube.name, content.tag, array.path, form, array.chunks, cell)
         headers = {
-            "ETag": f'"{identity}"',
+            "ETag": f'"{make_hash(identity, chunk.how) if chunk.how else identity}"',
             "Accept-Ranges": "bytes",
             "Cache-Control": self._cache_control(content),
             "Content-Type": "application/octet-stream",
+            **({_HOW: chunk.how} if chunk.how else {}),
         }
         asked = _headers(request.scope)
         if is_same(asked.get("if-none-match"), headers["ETag"]):
             return Response(status_code=304, headers=headers)
         read = partial(self._read, cube, content, chunk, identity, partial(_wait_until_gone, request.receive))
         size, whole = chunk.length, None
-        if self._redirects and size and (url := public_url(chunk)) is not None:
+        if self._redirects and size and not chunk.how and (url := public_url(chunk)) is not None:
             (await read(0, 1, keeps=False)).release()  # clients would take status 404 of the source for the fill value
             return Response(status_code=307, headers={**headers, "Location": url})
         if size is None:  # it is known when the chunk is made

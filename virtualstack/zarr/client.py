@@ -14,8 +14,8 @@ from virtualstack.printable import first_names
 from virtualstack.zarr.documents import codec_documents
 from virtualstack.zarr.metadata.version2 import encoding_to_zarr2, takes_holes
 
-type ZarrFormat = Literal[2, 3]
-"""Version of the zarr specification."""
+type ZarrFormat = Literal[2, 3, "cells"]
+"""Version of the zarr specification, or the cells of arrays as they are stored, each with how it is decoded."""
 
 
 def _decodes_all(codec: str) -> bool:

@@ -15,6 +15,7 @@ from virtualstack.zarr.present import ZarrArray, present
 _DOCUMENTS: Mapping[ZarrFormat, tuple[str, ...]] = {
     3: ("zarr.json",),
     2: (".zgroup", ".zattrs", ".zarray", ".zmetadata"),
+    "cells": ("array.json",),
 }
 """Names of metadata documents."""
 
@@ -83,6 +84,8 @@ class ZarrKeys:
             return {} if isinstance(found, str) else found.documents
         if self.client.zarr_format == 3:
             return {"zarr.json": group_document(node)}
+        if self.client.zarr_format == "cells":
+            return {}
         return {".zgroup": {"zarr_format": 2}, ".zattrs": group_document(node)["attributes"]}
 
     def chunk_key(self, key: str, /) -> tuple[ZarrArray, tuple[int, ...]] | None:
@@ -115,13 +118,13 @@ class ZarrKeys:
                 return None
             inner = ((name, self.array(f"{path}/{name}".lstrip("/"), array)) for name, array in node.arrays.items())
             arrays = [name for name, array in inner if not isinstance(array, str)]
-            own = [name for name in self.document_names if name != ".zarray"]
+            own = [name for name in self.document_names if name not in (".zarray", "array.json")]
             return [*own, *(f"{name}/" for name in (*arrays, *node.groups))]
         array = self.array(path, node)
         if isinstance(array, str):
             return None
-        if self.client.zarr_format == 2:
-            return None if rest else [".zarray", ".zattrs"]
+        if self.client.zarr_format != 3:
+            return None if rest else list(array.documents)
         if not rest:
             return ["zarr.json", "c/" if node.ndim else "c"]
         cell = parse_cell(rest[1:])

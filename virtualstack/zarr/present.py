@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import base64
+import json
 import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
@@ -15,20 +17,34 @@ from numpy.typing import NDArray
 from virtualstack.codecs.pipeline import CodecError
 from virtualstack.errors import StorageError, UnsupportedFeatureError, WriterError
 from virtualstack.location import Access, Location, is_remote
-from virtualstack.manifests import ABSENT, EMPTY, FIRST, INLINE, ChunkGrid, ChunkManifest, ManifestArray
+from virtualstack.manifests import (
+    ABSENT,
+    EMPTY,
+    FIRST,
+    INLINE,
+    ChunkEncoding,
+    ChunkGrid,
+    ChunkManifest,
+    ManifestArray,
+)
 from virtualstack.manifests.plain import PlainArray
+from virtualstack.manifests.serialised.headers import ArrayHeader, from_array_header, from_encoding
+from virtualstack.manifests.serialised.values import Heap, UnstorableError
 from virtualstack.reading import read_array
 from virtualstack.storage import Bytes, Source, Storage, WatchfulSource
 from virtualstack.zarr.client import Client
 from virtualstack.zarr.documents import array_document, codec_documents, encode_chunk, why_refused
 from virtualstack.zarr.metadata.encode import can_encode, encode_cell, filled_up
 from virtualstack.zarr.metadata.version2 import describe_array
-from virtualstack.zarr.uniform import count_overlaps, uniform_chunks
+from virtualstack.zarr.uniform import MAX_CHUNK_BYTES, count_overlaps, uniform_chunks
 
 _MAX_CELLS = 64
 """Largest number of cells from which one chunk is made."""
 
 _MAX_SOURCES = 1024
+
+_MAX_HOW = 8 << 10
+"""Characters of the description of a cell, which is a header of an answer."""
 
 
 class KeptSources:
@@ -75,11 +91,14 @@ class Chunk:
         Position of the chunk in the chunk grid.
     stored
         Range of its bytes; ``None`` if they are made by decoding.
+    how
+        JSON that says how the bytes of a cell become values; ``None`` if they are the values, or the metadata say it.
     """
 
     array: ZarrArray
     cell: tuple[int, ...]
     stored: StoredRange | None = None
+    how: str | None = None
 
     @property
     def length(self) -> int | None:
@@ -106,7 +125,10 @@ class Chunk:
 
 @dataclass(frozen=True, eq=False, kw_only=True)
 class ZarrArray:
-    """An array in the form in which a client has it. Its chunks are served as they are stored, or decoded."""
+    """An array in the form in which a client has it. Its chunks are served as they are stored, or decoded.
+
+    If ``is_in_cells`` is true, the chunks are the cells of the array, and each says how it is decoded.
+    """
 
     array: ManifestArray
     path: str
@@ -115,6 +137,7 @@ class ZarrArray:
     chunks: tuple[int, ...]
     plain: PlainArray | None
     writes_fill: bool
+    is_in_cells: bool = False
 
     def with_references(self) -> ZarrArray:
         """Return the same array with all its references in memory."""
@@ -123,7 +146,7 @@ class ZarrArray:
     @cached_property
     def grid(self) -> ChunkGrid:
         """The grid of the chunks that the client has."""
-        return ChunkGrid.regular(self.array.shape, self.chunks)
+        return self.array.grid if self.is_in_cells else ChunkGrid.regular(self.array.shape, self.chunks)
 
     @property
     def chunk_nbytes(self) -> int:
@@ -149,7 +172,7 @@ class ZarrArray:
 
     def find(self, cell: tuple[int, ...], /) -> Chunk | None:
         """Return a chunk, or ``None`` if it does not exist, so that it reads as the fill value."""
-        if self.plain is None:
+        if self.plain is None and not self.is_in_cells:
             box = tuple(slice(met.start, met.stop) for met in self._met(cell))
             exists = self.writes_fill or bool(self._has_values(self.array.manifest.read(box)).any())
             return Chunk(array=self, cell=cell) if exists else None
@@ -169,20 +192,34 @@ class ZarrArray:
                 cell=cell,
             )
         if code in (EMPTY, ABSENT):
+            if self.is_in_cells:
+                filled = json.dumps({"fill": base64.b64encode(part.fills[row].raw).decode()})
+                return Chunk(array=self, cell=cell, stored=StoredRange(None, 0, 0), how=filled)
             is_own = part.fills[row] == manifest.tables.fill
             return None if is_own and not self.writes_fill else Chunk(array=self, cell=cell)
-        if start is not None and np.any(start):
+        begin = 0 if start is None else int(np.asarray(start).reshape(-1)[0])
+        how = self._how(cell, part.encodings[row], begin, length) if self.is_in_cells else None
+        if how is None if self.is_in_cells else begin:
             return Chunk(array=self, cell=cell)
         if code == INLINE:
             raw = memoryview(part.inline)[offset : offset + length]
-            return Chunk(array=self, cell=cell, stored=StoredRange(None, 0, length, raw))
-        return Chunk(array=self, cell=cell, stored=StoredRange(part.locations[code - FIRST], offset, length))
+            return Chunk(array=self, cell=cell, stored=StoredRange(None, 0, length, raw), how=how)
+        stored = StoredRange(part.locations[code - FIRST], offset, length)
+        return Chunk(array=self, cell=cell, stored=stored, how=how)
+
+    def _how(self, cell: tuple[int, ...], encoding: ChunkEncoding, start: int, length: int) -> str | None:
+        """Return how the client decodes a stored chunk and finds a cell in it; ``None`` if it gets the values."""
+        is_known = self.array.dtype.kind in "biuf" and all(self.client.decodes(codec.name) for codec in encoding.codecs)
+        if not is_known or length > self._cell_bytes(cell):
+            return None
+        how = json.dumps({"encoding": from_encoding(encoding), "start": start}, separators=(",", ":"))
+        return how if len(how) <= _MAX_HOW else None
 
     def make(self, cell: tuple[int, ...], storage: Storage, /) -> bytes:
         """Return the bytes of a chunk that is not stored in this form; it is read and decoded."""
         values = read_array(self.array, self.grid.box(cell), storage, absent=self.client.absent)
         if self.plain is None or self.plain.encoding is None:
-            return encode_chunk(filled_up(values, self.chunks))
+            return self._encode(values)
         try:
             return encode_cell(values, self.plain.chunks, self.plain.order, self.plain.encoding)
         except CodecError as error:
@@ -232,7 +269,12 @@ class ZarrArray:
             values[into] = part[
                 tuple(slice(low - b.start, high - b.start) for (low, high), b in zip(shared, own, strict=True))
             ]
-        return encode_chunk(filled_up(values, self.chunks))
+        return self._encode(values)
+
+    def _encode(self, values: NDArray[Any]) -> bytes:
+        """Return the bytes of the values of a chunk; a chunk of zarr reaches beyond the edge of the array."""
+        is_cut = self.client.zarr_format == "cells"
+        return encode_chunk(values if is_cut else filled_up(values, self.chunks))
 
     def _met(self, cell: tuple[int, ...]) -> list[range]:
         """Return the cells of the array that a chunk shows, along each axis."""
@@ -260,6 +302,8 @@ def present(array: ManifestArray, client: Client, /, *, path: str) -> ZarrArray:
     """
     if (reason := why_refused(array, name=path)) is not None:
         raise UnsupportedFeatureError(reason, variable=path, feature=str(array.dtype))
+    if client.zarr_format == "cells":
+        return _present_cells(array, client, path)
     plain = PlainArray.of_tables(array)
     if plain is not None and not _is_stored(array, plain, client):
         plain = None
@@ -273,6 +317,32 @@ def present(array: ManifestArray, client: Client, /, *, path: str) -> ZarrArray:
         chunks=chunks,
         plain=plain,
         writes_fill=writes_fill,
+    )
+
+
+def _present_cells(array: ManifestArray, client: Client, path: str) -> ZarrArray:
+    """Return an array as its cells; large ones are split, and come as values.
+
+    The document is that of an array in a snapshot of a vstack, without encodings.
+    """
+    chunks = tuple(axis.longest for axis in array.grid.axes)
+    is_small = math.prod(chunks) * array.dtype.itemsize <= MAX_CHUNK_BYTES
+    chunks = chunks if is_small else uniform_chunks(array, {})
+    grid = array.grid if is_small else ChunkGrid.regular(array.shape, chunks)
+    heap, header = Heap(), ArrayHeader.from_array(array)
+    try:
+        written = from_array_header(replace(header, grid=grid, encodings=(), fills=header.fills[:1]), heap)
+    except UnstorableError as error:
+        raise UnsupportedFeatureError(str(error), variable=path, feature=str(array.dtype)) from error
+    return ZarrArray(
+        array=array,
+        path=path,
+        client=client,
+        documents={"array.json": {"array": written, "heap": base64.b64encode(b"".join(heap.parts)).decode()}},
+        chunks=chunks,
+        plain=None,
+        writes_fill=True,
+        is_in_cells=is_small,
     )
 
 

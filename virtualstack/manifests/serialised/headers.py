@@ -103,16 +103,18 @@ def from_array_header(header: ArrayHeader, heap: Heap, /) -> dict[str, Json]:
         "dimension_names": header.dimension_names,
         "attributes": _from_attributes(header.attributes, heap),
         "cf": _from_attributes(header.cf, heap),
-        "encodings": [
-            {
-                "dtype": from_dtype(x.dtype),
-                "shape": x.shape,
-                "codecs": [codec.to_json() for codec in x.codecs],
-                "strides": x.strides,
-            }
-            for x in header.encodings
-        ],
+        "encodings": list(map(from_encoding, header.encodings)),
         "fill_values": [heap.add(x.raw) for x in header.fills],
+    }
+
+
+def from_encoding(encoding: ChunkEncoding, /) -> dict[str, Json]:
+    """Return the JSON of an encoding."""
+    return {
+        "dtype": from_dtype(encoding.dtype),
+        "shape": encoding.shape,
+        "codecs": [codec.to_json() for codec in encoding.codecs],
+        "strides": encoding.strides,
     }
 
 

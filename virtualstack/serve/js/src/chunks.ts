@@ -93,9 +93,7 @@ export class Chunks {
     const chunk = found.segment
       ? await this.shared(array, found, encoding, signal)
       : await decodeChunk(await this.frame(array), encoding, target(array, encoding));
-    const cut = crop(chunk, encoding, found.start, shape, target(array, encoding));
-    // what the chunk has outside of the cell may have no value, such as a date in the year 10^33 that fills it up
-    return encoding.packing ? unpack(cut as Uint8Array, encoding.dtype, array.dtype, encoding.packing) : cut;
+    return shown(chunk, array, encoding, found.start, shape);
   }
 
   /** Return a decoded chunk, which several may wait for. */
@@ -170,15 +168,22 @@ export class Chunks {
   }
 }
 
+/** Return the values of a cell, which a decoded chunk has from an element on. */
+export function shown(chunk: Elements, array: ArrayEntry, encoding: Encoding, start: number, shape: number[]): Elements {
+  const cut = crop(chunk, encoding, start, shape, target(array, encoding));
+  // what the chunk has outside of the cell may have no value, such as a date in the year 10^33 that fills it up
+  return encoding.packing ? unpack(cut as Uint8Array, encoding.dtype, array.dtype, encoding.packing) : cut;
+}
+
 /** Data type to which a chunk is decoded. */
-const target = (array: ArrayEntry, encoding: Encoding): DType => (encoding.packing ? encoding.dtype : array.dtype);
+export const target = (array: ArrayEntry, encoding: Encoding): DType => (encoding.packing ? encoding.dtype : array.dtype);
 
 /** Raise an error for more bytes than a chunk may have. */
 export function checkSize(size: number): void {
   if (size > MAX_CHUNK_BYTES) throw new UnsupportedFeatureError(`a chunk has ${size} bytes, more than ${MAX_CHUNK_BYTES}`);
 }
 
-const bytesOfElements = (x: Elements): number =>
+export const bytesOfElements = (x: Elements): number =>
   Math.max(1, typeof x[0] === "string" ? (x as string[]).reduce((n, y) => n + 2 * y.length + 32, 0) : x.length);
 
 /** Return an etag without quotes; a weak one says nothing about bytes, so it is not compared. */

@@ -180,7 +180,7 @@ export async function parseSnapshot(bytes: Uint8Array, wanted: number, load: Rea
   if (groups.size + entries.length > MAX_NODES) throw new ManifestError(`the store has more than ${MAX_NODES} groups and arrays`);
   for (const [path, value] of entries) {
     if (groups.has(path)) throw new ManifestError(`the store is damaged: '${path}' is a group and an array`);
-    arrays.set(path, array(path, value, heap, load));
+    arrays.set(path, parseArray(path, value, heap, load));
   }
   if (!groups.has("")) throw new ManifestError("the store is damaged: it has no root group");
   for (const path of [...groups.keys(), ...arrays.keys()]) checkPath(path, groups);
@@ -234,7 +234,28 @@ function group(path: string, value: unknown, heap: Heap): GroupEntry {
   };
 }
 
-function array(path: string, value: unknown, heap: Heap, load: ReadObject): ArrayEntry {
+/** Return how chunks of an array are stored. */
+export function parseEncoding(value: unknown, dtype: DType, ndim: number, what: string): Encoding {
+  const codec = object(value, `an encoding of ${what}`);
+  const encoding = {
+    dtype: parseDtype(codec["dtype"]),
+    shape: list(codec["shape"], `shape of an encoding of ${what}`, (x) => integer(x, `a length of ${what}`)),
+    codecs: list(codec["codecs"], `codecs of ${what}`, (y) => {
+      const one = object(y, `a codec of ${what}`);
+      return { name: text(one["name"], "a codec"), configuration: object(one["configuration"] ?? {}, "a configuration") };
+    }),
+    strides: list(codec["strides"], `strides of ${what}`, (y) => integer(y, "a stride", -(2 ** 53) + 1), ndim),
+  };
+  if (!isAlike(encoding.dtype, dtype)) throw new ManifestError(`the store is damaged: an encoding of ${what} has another dtype`);
+  const [first, ...others] = encoding.codecs;
+  const stored = { dtype: encoding.dtype.description, codecs: encoding.codecs };
+  if (first?.name !== "virtualstack.cf") return { ...encoding, packing: null, stored };
+  const packing = first.configuration;
+  return { ...encoding, packing, stored, dtype: parseDtype(packing["data_type"]), codecs: others };
+}
+
+/** Return an array from its part of a snapshot; its placements are in tables, which are loaded. */
+export function parseArray(path: string, value: unknown, heap: Heap, load: ReadObject): ArrayEntry {
   const what = `array '${path}'`;
   const found = object(value, what);
   const length = (x: unknown): number => integer(x, `a length of ${what}`);
@@ -243,24 +264,7 @@ function array(path: string, value: unknown, heap: Heap, load: ReadObject): Arra
   if (shape.length > MAX_AXES) throw new ManifestError(`${what} has more than ${MAX_AXES} axes`);
   const ndim = shape.length;
   const chunks = list(found["chunk_shapes"], `chunk_shapes of ${what}`, (x) => x, ndim);
-  const encodings = list(found["encodings"], `encodings of ${what}`, (x) => {
-    const codec = object(x, `an encoding of ${what}`);
-    const encoding = {
-      dtype: parseDtype(codec["dtype"]),
-      shape: list(codec["shape"], `shape of an encoding of ${what}`, length),
-      codecs: list(codec["codecs"], `codecs of ${what}`, (y) => {
-        const one = object(y, `a codec of ${what}`);
-        return { name: text(one["name"], "a codec"), configuration: object(one["configuration"] ?? {}, "a configuration") };
-      }),
-      strides: list(codec["strides"], `strides of ${what}`, (y) => integer(y, "a stride", -(2 ** 53) + 1), ndim),
-    };
-    if (!isAlike(encoding.dtype, dtype)) throw new ManifestError(`the store is damaged: an encoding of ${what} has another dtype`);
-    const [first, ...others] = encoding.codecs;
-    const stored = { dtype: encoding.dtype.description, codecs: encoding.codecs };
-    if (first?.name !== "virtualstack.cf") return { ...encoding, packing: null, stored };
-    const packing = first.configuration;
-    return { ...encoding, packing, stored, dtype: parseDtype(packing["data_type"]), codecs: others };
-  });
+  const encodings = list(found["encodings"], `encodings of ${what}`, (x) => parseEncoding(x, dtype, ndim, what));
   const fillValues = list(found["fill_values"], `fill_values of ${what}`, (x) => heap.range(x, `a fill value of ${what}`));
   if (fillValues.length === 0 || (dtype.kind !== "string" && fillValues.some((x) => x.length !== dtype.itemsize))) {
     throw new ManifestError(`the store is damaged: fill values of ${what} are not one value each`);

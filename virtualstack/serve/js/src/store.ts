@@ -4,7 +4,7 @@ import type { AbsolutePath, AsyncReadable, GetOptions, RangeQuery } from "zarrit
 
 import { toJson } from "./attributes.js";
 import { type Json, product } from "./checks.js";
-import { type Chunks, checkSize } from "./chunks.js";
+import { checkSize } from "./chunks.js";
 import { type Elements, encodeTexts } from "./codecs/pipeline.js";
 import { elements } from "./attributes.js";
 import { type DType, fromHalf, toLittleEndian } from "./dtype.js";
@@ -32,11 +32,16 @@ export function chunkShape(array: ArrayEntry): number[] {
   return array.axes.map((x) => Math.max(1, Math.min(x.length, x.regular ?? Math.ceil(x.length / Math.max(x.n, 1)))));
 }
 
+/** Values of cells. */
+export interface Cells {
+  read(array: ArrayEntry, cell: readonly number[], signal?: AbortSignal): Promise<Elements>;
+}
+
 /** The store that zarrita reads. */
 export class VStackStore implements AsyncReadable {
   constructor(
-    private readonly snapshot: Snapshot,
-    private readonly chunks: Chunks,
+    private readonly snapshot: Pick<Snapshot, "arrays" | "groups">,
+    private readonly chunks: Cells,
   ) {}
 
   /** Return the object of a key: `.../zarr.json`, or a chunk `.../c/0/0`. */

@@ -192,7 +192,8 @@ function query(options: Options): string {
 
 /** Facts of a server, at the URL of its page. */
 export class ServerFacts implements Facts {
-  constructor(private base: string) {}
+  /** @param reader Load the reader of cells, which a report does not have. */
+  constructor(private base: string, private reader: () => Promise<typeof import("../../js/src/served")>) {}
 
   async cubes(): Promise<CubeName[]> {
     return (await this.get<{ cubes: CubeName[] }>("-/cubes")).cubes;
@@ -200,6 +201,11 @@ export class ServerFacts implements Facts {
 
   find<K extends keyof Kinds>(cube: string, kind: K, options: Options = {}): Promise<Kinds[K]> {
     return this.get(`-/facts/${encodeURIComponent(cube)}/${kind}?${query(options)}`);
+  }
+
+  async store(cube: string): Promise<AsyncReadable> {
+    const { ServedStore } = await this.reader();
+    return new ServedStore(`${this.base}-/cells/${encodeURIComponent(cube).replace("%40", "@")}`);
   }
 
   private async get<T>(path: string): Promise<T> {

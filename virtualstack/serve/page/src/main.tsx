@@ -20,7 +20,7 @@ async function findFacts(): Promise<Facts> {
     const { StoreFacts } = await import("./store");
     return new StoreFacts(new URL(store, base).href, written ? new URL(written, base).href : null);
   }
-  return new ServerFacts(new URL("./", base).href);
+  return new ServerFacts(new URL("./", base).href, LIVE ? () => import("../../js/src/served") : () => Promise.reject());
 }
 
 findFacts().then(

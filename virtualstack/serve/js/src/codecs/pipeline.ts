@@ -320,7 +320,8 @@ function withoutFletcher32(bytes: Uint8Array): Uint8Array {
   return rest;
 }
 
-function texts(bytes: Uint8Array, n: number): string[] {
+/** Return the texts of zarr's codec vlen-utf8. */
+export function texts(bytes: Uint8Array, n: number): string[] {
   const data = view(bytes);
   if (bytes.length < 4 || data.getUint32(0, true) !== n) throw new RangeError("the chunk has another number of texts than its shape");
   const decoder = new TextDecoder("utf-8", { fatal: true, ignoreBOM: true });

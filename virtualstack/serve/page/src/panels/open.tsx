@@ -9,7 +9,7 @@ const SAFE_URL = /^[\p{L}\p{N}_./:@%?&=+,~ -]+$/u;
 
 export function OpenPanel(props: Shown & { overview: Overview; isReport: boolean }) {
   const { overview, variable, isReport } = props;
-  const isStatic = props.facts.store !== undefined;
+  const isStatic = props.facts.file !== undefined;
   const base = new URL(`./${encodeURIComponent(props.cube).replace("%40", "@")}`, location.href.split("#")[0]).href;
   // Names come from the files of others, and code is copied: no name may end a text of the code.
   const path = variable && SAFE.test(variable.path) ? variable.path : "VARIABLE";
