@@ -287,6 +287,41 @@ def test_a_repository_in_azure(tmp_path):
     np.testing.assert_array_equal(got["t"].values, ds["t"].values)
 
 
+@pytest.mark.skipif(find_program() is None, reason="needs Azurite: npm install -g azurite")
+def test_credentials_that_are_named_for_azure(tmp_path, monkeypatch):
+    """Those of the environment are others, and Icechunk would take them."""
+    server = shared()
+    server.create("named")
+    text = f"AccountName={ACCOUNT};AccountKey={KEY};BlobEndpoint={server.endpoint}"
+    ds = xr.Dataset({"t": ("x", np.arange(2000.0))})
+    monkeypatch.setenv("AZURE_STORAGE_ACCOUNT_KEY", "bm9uZQ==")
+    storage = {"az://named": {"connection_string": text}}
+    ds.virtual.to_icechunk("az://named/one", storage=storage)
+    got = xr.open_dataset("az://named/one", engine="virtualstack", reader="icechunk", storage=storage)
+    np.testing.assert_array_equal(got["t"].values, ds["t"].values)
+    monkeypatch.setenv("AZURE_STORAGE_ACCOUNT_KEY", KEY)
+    login = {"account_name": ACCOUNT, "endpoint": server.endpoint, "client_id": "me", "client_secret": "my"}
+    with pytest.raises(UnsupportedFeatureError, match="does not log in with client_secret of storage="):
+        vs.open_virtual_dataset("az://named/one", reader="icechunk", storage={"az://named": login})
+    monkeypatch.setenv("AZURE_STORAGE_ACCOUNT_NAME", ACCOUNT)
+    storage = {"az://named": {"endpoint": server.endpoint}}
+    assert vs.open_virtual_dataset("az://named/one", reader="icechunk", storage=storage).sizes == {"x": 2000}
+
+
+def test_a_profile_that_is_named_for_s3(tmp_path, monkeypatch):
+    """Not the keys of the environment."""
+    (tmp_path / "credentials").write_text("[mine]\naws_access_key_id = MINE\naws_secret_access_key = s\n")
+    monkeypatch.setenv("AWS_SHARED_CREDENTIALS_FILE", str(tmp_path / "credentials"))
+    monkeypatch.setenv("AWS_ACCESS_KEY_ID", "OTHER")
+    monkeypatch.setenv("AWS_SECRET_ACCESS_KEY", "s")
+    with RangeServer({}) as server:
+        options = {"endpoint": server.root, "region": "us-east-1", "profile": "mine", "allow_http": True}
+        with pytest.raises(SourceNotFoundError):
+            vs.open_virtual_dataset("s3://b/cube", reader="icechunk", storage={"s3://b": options})
+        sent = [entry[3]["authorization"].partition("Credential=")[2].partition("/")[0] for entry in server.log]
+    assert set(sent) == {"MINE"}
+
+
 @pytest.mark.parametrize("version", [1, 2])
 def test_repositories_of_both_specifications_are_found(tmp_path, version):
     """By their files, in a folder and on a web server; those of version 1 have no file named repo."""

@@ -361,3 +361,14 @@ def test_scattered_chunks_keep_the_time_of_their_file(tmp_path, session):
     with pytest.raises(Exception, match="checksum of the object"):
         opened(session).t[int(np.flatnonzero(order < 20)[0])].load()
     assert opened(session).t[int(np.flatnonzero(order >= 20)[0])].load().size == 12
+
+
+def test_no_name_of_a_group_is_taken_for_checks():
+    """Metadata are tried elsewhere, before they are written."""
+    store = icechunk.Repository.create(icechunk.in_memory_storage()).writable_session("main").store
+    for name in ("__virtualstack_checked", "other"):
+        ds = xr.Dataset({"t": ("x", np.arange(3.0))}, attrs={"name": name})
+        ds.virtual.to_icechunk(store, group=name)
+    got = xr.open_zarr(store, group="__virtualstack_checked", consolidated=False, chunks=None)
+    assert got.attrs == {"name": "__virtualstack_checked"}
+    assert got["t"].values.tolist() == [0, 1, 2]

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import os
 from typing import Any, cast
+from urllib.parse import urlencode
 
 from virtualstack.errors import SourceNotFoundError, UnsupportedFeatureError
 from virtualstack.location import is_http, local_path, split_url
 from virtualstack.storage import Storage
-from virtualstack.storage.identities.identity import normalise
+from virtualstack.storage.identities.identity import CREDENTIALS, identities, normalise
 
 
 def repository_storage(icechunk: Any, url: str, storage: Storage, /, *, create: bool = False) -> Any:
@@ -25,30 +27,58 @@ def repository_storage(icechunk: Any, url: str, storage: Storage, /, *, create: 
         return icechunk.http_storage(url, headers=None if headers is None else dict(headers))
     root, key = split_url(url)
     place = root.partition("://")[2].rstrip("/")
-    azure = storage.find(url)[1]
-    if url.startswith("az://") and isinstance(azure, dict) and "account_name" in normalise("az", azure):
-        return icechunk.azure_storage(container=place, prefix=key, **_azure_options(normalise("az", azure)))
+    if url.startswith("az://") and isinstance(storage.find(url)[1] or {}, dict):
+        options = _options("az", url, storage)
+        if account := options.get("account_name", os.environ.get("AZURE_STORAGE_ACCOUNT_NAME")):
+            return icechunk.azure_storage(account=account, container=place, prefix=key, **_azure_options(options, url))
     given = find_s3_options(url, storage)
     if not given.keys() & {"access_key_id", "anonymous"}:
         given["from_env"] = True
     return icechunk.s3_storage(bucket=place, prefix=key, **given)
 
 
-def _azure_options(options: dict[str, Any]) -> dict[str, Any]:
-    """Return the options of Azure under the names that Icechunk uses."""
+def _options(service: str, url: str, storage: Storage) -> dict[str, Any]:
+    """Return the options for a bucket; credentials that they name, such as a profile or a role, are asked for once."""
+    given = normalise(service, cast(dict[str, Any], storage.find(url)[1] or {}))
+    first, *others = identities(service, given, os.environ, split_url(url)[0])
+    options = dict(first.config)
+    if first.provider is not None and (not others or given.keys() & {"earthdata", "planetary_computer"}):
+        options |= first.provider()()
+    if "skip_signature" not in given:
+        options.pop("skip_signature", None)  # Icechunk asks more services of the machine
+    return options
+
+
+def _checked(given: dict[str, Any], options: dict[str, Any], service: str, url: str) -> dict[str, Any]:
+    """Return the options of Icechunk, unless credentials were named that it would ignore."""
+    named = sorted(CREDENTIALS[service] & options.keys())
+    if named and not given.keys() & {"access_key", "access_key_id", "anonymous", "bearer_token", "sas_token"}:
+        raise UnsupportedFeatureError(
+            f"'{url}': Icechunk does not log in with {named[0]} of storage=. Set it in the environment, or give keys "
+            "or a token",
+            url=url,
+            feature=named[0],
+        )
+    return given
+
+
+def _azure_options(options: dict[str, Any], url: str) -> dict[str, Any]:
+    """Return the options of Azure under the names that Icechunk uses, without the account."""
+    sas = options.get("sas_token", options.get("sas_key"))
     known = {
         "access_key": options.get("account_key", options.get("access_key")),
-        "sas_token": options.get("sas_token", options.get("sas_key")),
+        "sas_token": sas if sas is None or isinstance(sas, str) else urlencode(sas),
         "bearer_token": options.get("bearer_token", options.get("token")),
         "anonymous": True if _is_true(options.get("skip_signature")) else None,
     }
-    given = {name: value for name, value in known.items() if value is not None} or {"from_env": True}
+    given = {name: value for name, value in known.items() if value is not None}
+    given = _checked(given, options, "az", url) or {"from_env": True}
     endpoint = str(options.get("endpoint") or "")
     is_http = _is_true(options.get("allow_http")) or endpoint.startswith("http://")
     config = {"azure_storage_endpoint": endpoint} if endpoint else {}
     if is_http:
         config["azure_allow_http"] = "true"
-    return {**given, "account": options["account_name"], "config": config}
+    return {**given, "config": config}
 
 
 def find_s3_options(url: str, storage: Storage, /) -> dict[str, Any]:
@@ -64,7 +94,7 @@ def find_s3_options(url: str, storage: Storage, /) -> dict[str, Any]:
             url=url,
             feature=what,
         )
-    options = normalise("s3", backend or {})
+    options = _options("s3", url, storage)
     known = {
         "access_key_id": options.get("access_key_id"),
         "secret_access_key": options.get("secret_access_key"),
@@ -73,7 +103,7 @@ def find_s3_options(url: str, storage: Storage, /) -> dict[str, Any]:
         "endpoint_url": options.get("endpoint"),
         "anonymous": True if _is_true(options.get("skip_signature")) else None,
     }
-    given = {name: value for name, value in known.items() if value is not None}
+    given = _checked({name: value for name, value in known.items() if value is not None}, options, "s3", url)
     endpoint = str(options.get("endpoint") or "")
     if _is_true(options.get("allow_http")) or endpoint.startswith("http://"):
         given["allow_http"] = True

@@ -9,6 +9,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from types import MappingProxyType
 from typing import Any
+from uuid import uuid4
 
 import numpy as np
 from zarr.core.buffer import cpu
@@ -273,9 +274,10 @@ async def _put(store: Any, key: str, data: bytes) -> None:
 async def _check_documents(store: Any, documents: Mapping[str, bytes]) -> None:
     """Let Icechunk parse all metadata, at a place that nobody uses, before anything is replaced."""
     icechunk = import_icechunk("vds.virtual.to_icechunk()")
+    key = f"{uuid4()}/zarr.json"
     for at, document in documents.items():
         try:
-            await _put(store, _CHECKED, document)
+            await _put(store, key, document)
         except icechunk.InvalidInputError as error:
             raise WriterError(
                 f"Icechunk does not take the metadata of '{at or '/'}': {read_reason(error)}. Leave it out, or write "
@@ -283,7 +285,7 @@ async def _check_documents(store: Any, documents: Mapping[str, bytes]) -> None:
                 variable=at,
                 feature="metadata",
             ) from error
-        await store.delete(_CHECKED)
+        await store.delete(key)
 
 
 async def _prepare(store: Any, path: str, documents: Mapping[str, bytes], gone: Sequence[str]) -> None:
@@ -319,5 +321,4 @@ async def _write_chunks(store: Any, planned: Mapping[str, _Planned]) -> None:
 
 
 _PROTOTYPE = cpu.buffer_prototype
-_CHECKED = "__virtualstack_checked/zarr.json"
 _EMPTY_GROUP = b'{"zarr_format": 3, "node_type": "group", "attributes": {}}'

@@ -14,7 +14,7 @@ from virtualstack.storage.identities.packages import is_installed
 from virtualstack.storage.named import options_at
 
 _PREFIXES = {"s3": "AWS_", "gs": "GOOGLE_", "az": "AZURE_"}
-_CREDENTIALS = {
+CREDENTIALS = {
     "s3": {"access_key_id", "secret_access_key", "session_token", "token", "web_identity_token_file", "role_arn",
            "container_credentials_relative_uri", "container_credentials_full_uri"},
     "gs": {"service_account", "service_account_path", "service_account_key", "application_credentials",
@@ -23,6 +23,7 @@ _CREDENTIALS = {
            "federated_token_file", "use_azure_cli", "msi_endpoint"},
     "http": set(),
 }  # fmt: skip
+"""Options of each service that are credentials, or name them."""
 _ENVIRONMENT = {
     "s3": ("AWS_ACCESS_KEY_ID", "AWS_WEB_IDENTITY_TOKEN_FILE", "AWS_CONTAINER_CREDENTIALS_RELATIVE_URI",
            "AWS_CONTAINER_CREDENTIALS_FULL_URI"),
@@ -72,7 +73,7 @@ def identities(
         return _web(options, environ, root)
     options = _PLAIN[service](options) if service in _PLAIN else options
     if not is_named:
-        options = {key: value for key, value in options.items() if key not in _CREDENTIALS[service] | _AWS_NAMES}
+        options = {key: value for key, value in options.items() if key not in CREDENTIALS[service] | _AWS_NAMES}
     if _is_true(options.get("skip_signature")):
         rest = {key: value for key, value in options.items() if key not in _WORDS}
         return (Identity("anonymous", {**rest, "skip_signature": True}),)
@@ -85,7 +86,7 @@ def identities(
         return of_nasa
     if service == "s3" and _names_aws(options):
         return (_named_by_options(options, environ),)
-    if _CREDENTIALS[service] & options.keys():
+    if CREDENTIALS[service] & options.keys():
         return (Identity("the credentials in storage=", options),)
     is_unknown = options.get("earthdata") == KNOWN and earthdata.credentials_url(root) is None
     options = {key: value for key, value in options.items() if key not in _WORDS}
