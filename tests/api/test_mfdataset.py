@@ -483,6 +483,20 @@ def test_a_variable_that_a_file_lacks_is_missing_along_a_new_dimension(order, lo
         vs.open_virtual_mfdataset(paths, loadable_variables=["tiem"])
 
 
+def test_bounds_of_two_epochs_along_a_new_dimension(tmp_path):
+    """Dates of this calendar have no dtype of a fixed size, so that they are loaded."""
+    paths = [tmp_path / f"{k}.nc" for k in range(2)]
+    for k, path in enumerate(paths):
+        times = {"units": f"days since 2000-01-0{1 + k}", "calendar": "noleap", "bounds": "time_bnds"}
+        bounds = np.array([[0.0, 1.0], [1.0, 2.0]]) - k
+        file = xr.Dataset(
+            {"time_bnds": (("time", "nv"), bounds)}, {"time": ("time", [0 - k, 1 - k], times), "member": k}
+        )
+        file.to_netcdf(path)
+    joined = vs.open_virtual_mfdataset(paths).virtual.open().load()
+    xr.testing.assert_identical(joined, xr.concat([xr.open_dataset(path) for path in paths], dim="member"))
+
+
 def test_coordinates_of_two_dimensions_are_compared_and_kept(tmp_path):
     """They are virtual, and equal by value."""
     paths = [write(tmp_path / f"{i}.nc", time=[i], x=[0.0, 1.0]) for i in range(3)]

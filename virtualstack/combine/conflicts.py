@@ -231,7 +231,13 @@ def _unpacked_variables(name: str, parts: Sequence[Part], storage: Storage, deco
         return [
             variable
             if array is None
-            else loaded_variable(name, array, storage, url=part.source, decode_times=decode_times).load()
+            else loaded_variable(
+                name,
+                replace(array, dimension_names=tuple(map(str, variable.dims))),  # which a new dimension took away
+                storage,
+                url=part.source,
+                decode_times=decode_times,
+            ).load()
             for variable, array, part in zip(variables, arrays, parts, strict=True)
         ]
     odd, obstacle = obstacles[0]
