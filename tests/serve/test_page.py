@@ -192,7 +192,7 @@ def test_snapshots(browser, served):
 
 @pytest.mark.parametrize("name", ["cube", "packed"])
 def test_quick_look(browser, served, name):
-    """The value at a point of a slice, and the series there, are what xarray reads; missing values are transparent."""
+    """The value at a point of a slice, and the series there, are what xarray reads; missing values are hatched."""
     url, _, values = served
     wanted = values[name]["t"]
     browser.open(f"{url}/#cube={name}&panel=look&variable=t")
@@ -201,9 +201,16 @@ def test_quick_look(browser, served, name):
     if name == "packed":
         assert "scale_factor 0.01, add_offset 280, _FillValue -9999" in browser.text("[data-note=packing]")
     pixels = browser.run(
-        "return page.locator(given).evaluate((x) => [...x.getContext('2d').getImageData(0, 0, 6, 5).data])", image
+        "return page.locator(given).evaluate((x) => { const { width, height } = x;"
+        "const all = x.getContext('2d').getImageData(0, 0, width, height).data;"
+        "const at = (part, length) => Math.floor(part * length);"
+        "return Array.from({ length: 30 }, (_, i) => at((Math.floor(i / 6) + .5) / 5, height) * width"
+        " + at((i % 6 + .5) / 6, width)).map((i) => [...all.subarray(4 * i, 4 * i + 4)]) })",
+        image,
     )
-    assert (np.reshape(pixels, (5, 6, 4))[..., 3] == 0).tolist() == np.isnan(wanted[0]).values.tolist()
+    is_hatched = [x in ([0xEC, 0xEA, 0xE6, 255], [0xB9, 0xB4, 0xAB, 255]) for x in pixels]
+    assert np.reshape(is_hatched, (5, 6)).tolist() == np.isnan(wanted[0]).values.tolist()
+    browser.run("await page.getByRole('button', { name: 'Range of this slice' }).click()")
     np.testing.assert_allclose(float(browser.text("[data-scale=low]")), float(wanted[0].min()), rtol=1e-6)
     browser.run("await page.locator('[data-dim=time]').fill('7')")
     browser.run("await page.waitForTimeout(200); await page.locator(given).waitFor()", image)

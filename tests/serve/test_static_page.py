@@ -190,6 +190,7 @@ def test_quick_look(browser, site):
     url, _, wanted = site
     browser.open(f"{url}page/page.html?store=../cube.vstack#panel=look&variable=t")
     image = "[data-image][data-ready=yes]"
+    browser.run("await page.getByRole('button', { name: 'Range of this slice' }).click()")
     for time in (0, 7, 119):
         browser.run("await page.locator('[data-dim=time]').fill(String(given))", time)
         browser.run("await page.waitForTimeout(200); await page.locator(given).waitFor()", image)

@@ -78,7 +78,8 @@ let text = "The page contains these packages:\n";
 for (const name of [...packages].sort()) {
   const at = join(here, "node_modules", name);
   const { version, license } = JSON.parse(await readFile(join(at, "package.json"), "utf8"));
-  const full = await readFile(join(at, "LICENSE"), "utf8").catch(() => `License: ${license}\n`);
+  const read = (name) => readFile(join(at, name), "utf8");
+  const full = await read("LICENSE").catch(() => read("LICENSE.md")).catch(() => `License: ${license}\n`);
   text += `\n---- ${name} ${version} ----\n\n${full.trim()}\n`;
 }
 await writeFile(join(folder, "LICENSES.txt"), text);

@@ -27,3 +27,35 @@ export function table(name: string): Uint8ClampedArray {
   }
   return made;
 }
+
+/** How the values of a variable become colours. */
+export interface Palette {
+  kind: "sequential" | "diverging" | "classes";
+  /** Values of classes, and what they are called. */
+  classes: { value: number; text: string }[];
+}
+
+/** What kind of numbers a variable has, by its attributes and the values of a sample in order. */
+export function palette(attributes: Record<string, unknown>, sorted: ArrayLike<number>): Palette {
+  const flags = attributes.flag_values;
+  if ((Array.isArray(flags) || typeof flags === "number") && attributes.flag_masks === undefined) {
+    const values = (Array.isArray(flags) ? flags : [flags]).map(Number);
+    const words = typeof attributes.flag_meanings === "string" ? attributes.flag_meanings.trim().split(/\s+/) : [];
+    return { kind: "classes", classes: values.map((value, i) => ({ value, text: words[i]?.replaceAll("_", " ") ?? String(value) })) };
+  }
+  const [low, high] = [sorted[0], sorted[sorted.length - 1]];
+  const isTemperature = /^\s*(deg(ree)?s?_?\s?)?c(elsius)?\s*$/i.test(String(attributes.units ?? "").replace("°", ""));
+  const isBalanced = low < 0 && high > 0 && Math.min(-low, high) > 0.1 * Math.max(-low, high);
+  return { kind: isBalanced && !isTemperature ? "diverging" : "sequential", classes: [] };
+}
+
+/** The range of colours for a sample in order: all of it, or, if a few values are far out, what nearly all are in. */
+export function rangeOf(sorted: ArrayLike<number>, kind: Palette["kind"]): [number, number] {
+  const n = sorted.length;
+  if (!n) return [NaN, NaN];
+  let [low, high] = [sorted[0], sorted[n - 1]];
+  const [near, far] = [sorted[Math.floor(0.005 * (n - 1))], sorted[Math.ceil(0.995 * (n - 1))]];
+  if (high - low > 4 * (far - near) && far > near) [low, high] = [near, far];
+  const most = Math.max(-low, high);
+  return kind === "diverging" ? [-most, most] : [low, high];
+}

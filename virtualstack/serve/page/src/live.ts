@@ -1,7 +1,12 @@
 /** Read values with zarrita from the endpoint that the server offers to everyone. */
 
 import * as zarr from "zarrita";
+import { dates } from "./calendar";
 import type { Attributes } from "./facts";
+import { degrees } from "./geometry";
+
+export { labelsOf, locate, type Grid } from "./locate";
+export const coast = async () => (await import("./coast")).coast;
 
 /** How stored numbers become values, as the CF conventions say. */
 export interface Packing {
@@ -14,16 +19,12 @@ export interface Packing {
   text: string;
 }
 
-export interface Slice {
-  rows: number;
-  columns: number;
-  values: Float64Array;
-}
-
 export interface Live {
   dims: string[];
   shape: number[];
   chunks: number[];
+  /** All of them, to the last character. */
+  attributes: Attributes;
   packing: Packing;
   /** Bytes of one chunk when it is decoded. */
   chunkBytes: number;
@@ -32,6 +33,9 @@ export interface Live {
 }
 
 const NUMBERS = /^(u?int(8|16|32|64)|float(16|32|64))$/;
+
+/** A cube: at a URL, or in a store. */
+export type Cube = string | zarr.AsyncReadable;
 
 type Stored = zarr.Array<zarr.DataType, zarr.AsyncReadable>;
 
@@ -48,17 +52,17 @@ function storeAt(cubeUrl: string): zarr.FetchStore {
 }
 
 /** The keys of one variable. zarrita reads paths as parts of a URL, so that "%41", "#" and ":" in names would change. */
-function keysOf(cube: string | zarr.AsyncReadable, path: string): zarr.AsyncReadable {
+function keysOf(cube: Cube, path: string): zarr.AsyncReadable {
   if (typeof cube === "string") return storeAt(`${cube}/${path.split("/").map(encodeURIComponent).join("/")}`);
   return { get: (key, options) => cube.get(`/${path}${key}`, options) };
 }
 
-async function openArray(cube: string | zarr.AsyncReadable, path: string): Promise<Stored> {
+async function openArray(cube: Cube, path: string): Promise<Stored> {
   return (await zarr.open.v3(zarr.root(keysOf(cube, path)), { kind: "array" })) as Stored;
 }
 
-/** Open a variable of a cube: at a URL, or in a store. */
-export async function open(cube: string | zarr.AsyncReadable, path: string): Promise<Live> {
+/** Open a variable of a cube. */
+export async function open(cube: Cube, path: string): Promise<Live> {
   const array = await openArray(cube, path);
   if (!NUMBERS.test(array.dtype)) throw new Error(`Values of type ${array.dtype} cannot be drawn.`);
   const packing = readPacking(array.attrs, array.dtype);
@@ -68,6 +72,7 @@ export async function open(cube: string | zarr.AsyncReadable, path: string): Pro
     dims: dims.map((name, i) => name ?? `dimension ${i}`),
     shape: array.shape,
     chunks: array.chunks,
+    attributes: array.attrs,
     packing,
     chunkBytes: array.chunks.reduce((a, b) => a * b, itemBytes),
     async read(selection) {
@@ -85,8 +90,15 @@ function numbers(x: unknown): number[] {
 
 /** Return numbers that mean that there is no value; integers that JSON numbers are too short for are text. */
 function missingNumbers(x: unknown, dtype: string): (number | bigint)[] {
+  if (typeof x === "string" && dtype.startsWith("float")) return fromBase64(x);
   if (!/int64$/.test(dtype)) return numbers(x);
   return (Array.isArray(x) ? x : [x]).flatMap((y): (number | bigint)[] => (typeof y === "string" && /^-?\d+$/.test(y) ? [BigInt(y)] : numbers(y)));
+}
+
+/** A `_FillValue` of floats: zarr 3 has it as the bytes of a float64. */
+function fromBase64(text: string): number[] {
+  if (!/^[A-Za-z0-9+/]{11}=$/.test(text)) return [];
+  return [new DataView(Uint8Array.from(atob(text), (x) => x.charCodeAt(0)).buffer).getFloat64(0, true)];
 }
 
 function readPacking(attributes: Attributes, dtype: string): Packing {
@@ -130,15 +142,51 @@ function withSign(x: number | bigint, { isUnsigned }: Packing, bits: number): nu
   return typeof x === "bigint" ? BigInt.asUintN(bits, x) : x + 2 ** bits;
 }
 
-const MAX_LABELS = 50_000;
-const UNITS = /^\s*(days?|hours?|hr|h|minutes?|min|seconds?|sec|s|milliseconds?|microseconds?|nanoseconds?|d)\s+since\s+(\S.*)$/i;
-/** Beginnings of units; "mil" and "mic" come before "mi". */
-const MILLISECONDS: [string, number][] = [["mil", 1], ["mic", 1e-3], ["n", 1e-6], ["mi", 6e4], ["d", 864e5], ["h", 36e5], ["s", 1e3]];
-const NAT = -(2n ** 63n);
-const REFORM = Date.UTC(1582, 9, 15);
+/** Words that are stored as bytes, which zarrita does not know, as an array of bytes with one more dimension. */
+function asBytes(keys: zarr.AsyncReadable): zarr.AsyncReadable {
+  return {
+    async get(key, options) {
+      if (!key.endsWith("zarr.json")) return keys.get(key.replace(/\/0$/, "") as zarr.AbsolutePath, options);
+      const document = JSON.parse(new TextDecoder().decode(await keys.get(key, options)));
+      const length = document.data_type?.configuration?.length_bytes;
+      document.shape.push(length);
+      document.chunk_grid.configuration.chunk_shape.push(length);
+      document.dimension_names?.push(null);
+      Object.assign(document, { data_type: "uint8", fill_value: 0 });
+      return new TextEncoder().encode(JSON.stringify(document));
+    },
+  };
+}
 
-/** Labels of a dimension, if it has a coordinate: numbers with units, or dates. */
-export async function labels(cube: string | zarr.AsyncReadable, path: string): Promise<{ values: Float64Array; text: (i: number) => string } | null> {
+/** Read a variable of one dimension whose values are words. */
+async function words(cube: Cube, path: string, isBytes: boolean): Promise<string[]> {
+  const keys = isBytes ? asBytes(keysOf(cube, path)) : keysOf(cube, path);
+  const array = (await zarr.open.v3(zarr.root(keys), { kind: "array" })) as Stored;
+  const { data } = (await zarr.get(array)) as { data: ArrayLike<unknown> };
+  if (!isBytes) return Array.from(data, String);
+  const [n, length] = array.shape;
+  return Array.from({ length: n }, (_, i) => new TextDecoder().decode((data as Uint8Array).subarray(i * length, (i + 1) * length)).replace(/\0+$/, "").trim());
+}
+
+const MAX_LABELS = 50_000;
+const NAT = -(2n ** 63n);
+
+/** What is written at the elements of a dimension. */
+export interface Labels {
+  kind: "time" | "text" | "number";
+  /** Numbers of the coordinate; of words, their indexes. */
+  values: Float64Array;
+  text: (i: number) => string;
+}
+
+/** Labels of a dimension from a variable along it: numbers with units, dates, or words. `dtype` is that of the facts. */
+export async function labels(cube: Cube, path: string, dtype = ""): Promise<Labels | null> {
+  if (dtype === "text" || dtype === "StringDType()" || /^\|S/.test(dtype)) {
+    const found = await words(cube, path, dtype.startsWith("|S"));
+    // WRF writes 2024-06-01_03:00:00
+    const text = found.map((x) => x.replace(/^(\d{4}-\d\d-\d\d)_(\d\d:\d\d)(?::00)?$/, "$1 $2").replace(/ 00:00$/, ""));
+    return { kind: "text", values: Float64Array.from(text.keys()), text: (i) => text[i] };
+  }
   const array = await openArray(cube, path);
   if (!NUMBERS.test(array.dtype) || array.shape.length !== 1 || array.shape[0] > MAX_LABELS) return null;
   const stored = (await zarr.get(array)).data as StoredNumbers;
@@ -148,33 +196,40 @@ export async function labels(cube: string | zarr.AsyncReadable, path: string): P
   if (toDate && typeof stored[0] === "bigint") packing.missing.push(NAT);
   const bits = Number(/\d+/.exec(array.dtype)![0]);
   const values = decode(stored, packing, bits);
-  const plain = units && units !== "1" ? ` ${units.replace(/^degrees_?(.).*$/, (_, x: string) => `°${x.toUpperCase()}`)}` : "";
+  const direction = /^degrees?_?(n|e)/i.exec(units)?.[1].toLowerCase();
   const isWhole = array.dtype.includes("int") && packing.scale === 1 && packing.offset === 0;
-  const number = (i: number) => (isWhole ? withSign(stored[i], packing, bits) : Number(values[i].toPrecision(8)));
-  return {
-    values,
-    text: (i) => (Number.isNaN(values[i]) ? "no value" : (toDate?.(values[i]) ?? `${number(i)}${plain}`)),
-  };
+  // a float32 has seven digits, and so have the scales of most packed coordinates
+  const exact = array.dtype === "float64" && packing.scale === 1 ? 8 : 6;
+  const number = (i: number) => (isWhole ? withSign(stored[i], packing, bits) : Number(values[i].toPrecision(exact)));
+  const plain = units && units !== "1" ? ` ${units}` : "";
+  const text = (i: number) => toDate?.(values[i]) ?? (direction ? degrees(Number(number(i)), 1e-8, direction === "e") : `${number(i)}${plain}`);
+  return { kind: toDate ? "time" : "number", values, text: (i) => (Number.isNaN(values[i]) ? "no value" : text(i)) };
 }
 
-const ORIGIN = /^(\d{1,4})-(\d{1,2})-(\d{1,2})(?:(?:T|\s+)(\d{1,2}):(\d{1,2})(?::(\d{1,2}(?:\.\d*)?))?)?\s*(?:Z|UTC|GMT|([+-])(\d{1,2}):?(\d{2})?)?\s*$/i;
+const MAX_SAMPLE_BYTES = 8e6;
+const MAX_SAMPLES = 16;
 
-/** Return how numbers become dates, in UTC, or `null` if the calendar is not that of JavaScript. */
-function dates(units: string, calendar: string): ((x: number) => string | null) | null {
-  const found = UNITS.exec(units);
-  if (!found || !/^(standard|gregorian|proleptic_gregorian)$/i.test(calendar)) return null;
-  const word = found[1].toLowerCase();
-  const step = MILLISECONDS.find(([begin]) => word.startsWith(begin))![1];
-  const origin = ORIGIN.exec(found[2]);
-  if (!origin) return null;
-  const [year, month, day, hour, minute, second] = origin.slice(1, 7).map((x) => Number(x ?? 0));
-  if (year < 1583) return null; // the calendars differ
-  const [sign, hours, minutes] = [origin[7] === "-" ? -1 : 1, Number(origin[8] ?? 0), Number(origin[9] ?? 0)];
-  const begin = Date.UTC(year, month - 1, day, hour, minute, 0, 1000 * second) - sign * (36e5 * hours + 6e4 * minutes);
-  return (x) => {
-    const date = new Date(begin + x * step);
-    if (Number.isNaN(date.getTime()) || date.getTime() < REFORM) return null;
-    const text = date.toISOString();
-    return text.slice(11, 19) === "00:00:00" ? text.slice(0, 10) : `${text.slice(0, 10)} ${text.slice(11, 16)}`;
+/** Read values of a few chunks that are spread over an array, and give them and those of the first slice in order. */
+export async function sample(array: Live, first: Float64Array): Promise<Float64Array> {
+  const n = Math.max(1, Math.min(MAX_SAMPLES, Math.floor(MAX_SAMPLE_BYTES / array.chunkBytes)));
+  const grid = array.shape.map((length, axis) => Math.ceil(length / array.chunks[axis]));
+  const total = grid.reduce((a, b) => a * b, 1);
+  const chosen = total <= n ? [...Array(total).keys()] : Array.from({ length: n }, (_, i) => Math.round((i / (n - 1 || 1)) * (total - 1)));
+  // neighbours of the chosen chunks along the last axes would be all at the edges: each is moved by the golden ratio
+  const along = (number: number, i: number) => {
+    let rest = number;
+    return grid.map((_, axis) => {
+      const inner = grid.slice(axis + 1).reduce((a, b) => a * b, 1);
+      const at = Math.floor(rest / inner);
+      rest -= at * inner;
+      return total <= n || axis < grid.length - 2 ? at : Math.floor(((i * 0.618034 + 0.5 + 0.3 * axis) % 1) * grid[axis]);
+    });
   };
+  const parts = [first, ...await Promise.all(
+    chosen.map((number, i) => array.read(along(number, i).map((at, axis): [number, number] => [at * array.chunks[axis], Math.min((at + 1) * array.chunks[axis], array.shape[axis])])).catch(() => new Float64Array())),
+  )];
+  const all = new Float64Array(parts.reduce((sum, x) => sum + x.length, 0));
+  let end = 0;
+  for (const part of parts) for (const x of part) if (Number.isFinite(x)) all[end++] = x;
+  return all.subarray(0, end).sort();
 }

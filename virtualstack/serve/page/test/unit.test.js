@@ -55,6 +55,53 @@ test("labels of times are dates in UTC", async () => {
   assert.deepEqual(await texts("int64", nanoseconds, { units: "nanoseconds since 1970-01-01", calendar: "proleptic_gregorian" }), ["2020-02-03 04:05", "no value"]);
 });
 
+test("dates of all calendars are those of cftime", async () => {
+  const { dates } = await load("calendar.ts");
+  const wanted = [
+    ["days since 1850-01-01", "360_day", 59.5, "1850-02-30 12:00"],
+    ["days since 1850-01-01", "noleap", 730, "1852-01-01"],
+    ["hours since 2000-02-28", "366_day", 24, "2000-02-29"],
+    ["days since 2000-02-28", "noleap", 1, "2000-03-01"],
+    ["days since 1582-10-04", "standard", 1, "1582-10-15"],
+    ["days since 1582-10-04", "proleptic_gregorian", 1, "1582-10-05"],
+    ["days since 1582-10-04", "julian", 1, "1582-10-05"],
+    ["days since 0001-01-01", "standard", 730000, "1999-09-02"],
+    ["days since 0001-01-01", "proleptic_gregorian", 730000, "1999-09-04"],
+    ["days since 0001-01-01", "julian", 730000.25, "1999-08-20 06:00"],
+    ["hours since 1900-01-01", "gregorian", 1e6, "2014-01-29 16:00"],
+    ["days since 2000-01-01", "julian", -400000, "0904-11-10"],
+    ["days since 2000-01-01", "noleap", -0.5, "1999-12-31 12:00"],
+    ["seconds since 1970-01-01", "standard", 1e10, "2286-11-20 17:46"],
+  ];
+  assert.deepEqual(wanted.map(([units, calendar, x]) => dates(units, calendar)(x)), wanted.map((x) => x[3]));
+  assert.equal(dates("days since 2000-01-01", "none"), null);
+});
+
+test("grid mappings are projected as PROJ does", async () => {
+  const { definition, project } = await load("crs.ts");
+  const wanted = [
+    [{ grid_mapping_name: "rotated_latitude_longitude", grid_north_pole_longitude: -162, grid_north_pole_latitude: 39.25, earth_radius: 6371229 }, [10, 50], [-5.13264479951619, -0.472428087827300]],
+    [{ grid_mapping_name: "lambert_conformal_conic", standard_parallel: [30, 60], latitude_of_projection_origin: 48, longitude_of_central_meridian: 10, earth_radius: 6371229 }, [0, 50], [-690432.1480828995, 258306.23525682787]],
+    [{ grid_mapping_name: "polar_stereographic", standard_parallel: 70, latitude_of_projection_origin: 90, straight_vertical_longitude_from_pole: -45, semi_major_axis: 6378273, semi_minor_axis: 6356889.449 }, [0, 70], [1547131.1244912106, -1547131.124491211]],
+    [{ grid_mapping_name: "polar_stereographic", standard_parallel: -71, straight_vertical_longitude_from_pole: 0, semi_major_axis: 6378273, semi_minor_axis: 6356889.449 }, [30, -70], [1097270.27814649, 1900527.8713849552]],
+    [{"grid_mapping_name": "transverse_mercator", "latitude_of_projection_origin": 0.0, "longitude_of_central_meridian": 9.0, "scale_factor_at_central_meridian": 0.9996, "false_easting": 500000.0, "false_northing": 0.0, "semi_major_axis": 6378137.0, "inverse_flattening": 298.257223563}, [10.4, 47.8], [604835.7052575895, 5295020.364162755]],
+    [{"grid_mapping_name": "mercator", "longitude_of_projection_origin": 10.0, "standard_parallel": 20.0, "semi_major_axis": 6378137.0, "inverse_flattening": 298.257223563}, [12, -40], [209294.172619724, -4548457.151506275]],
+    [{"grid_mapping_name": "lambert_azimuthal_equal_area", "latitude_of_projection_origin": 52.0, "longitude_of_projection_origin": 10.0, "false_easting": 4321000.0, "false_northing": 3210000.0, "semi_major_axis": 6378137.0, "inverse_flattening": 298.257222101}, [5, 50], [3962799.4509550678, 2999718.853159564]],
+    [{"grid_mapping_name": "albers_conical_equal_area", "standard_parallel": [29.5, 45.5], "latitude_of_projection_origin": 23.0, "longitude_of_central_meridian": -96.0, "semi_major_axis": 6378137.0, "inverse_flattening": 298.257222101}, [-100, 40], [-338390.5875508669, 1894100.1400425644]],
+    [{"grid_mapping_name": "geostationary", "perspective_point_height": 35785831.0, "longitude_of_projection_origin": 0.0, "sweep_angle_axis": "y", "semi_major_axis": 6378169.0, "semi_minor_axis": 6356583.8}, [20, 45], [1457418.5808184515, 4211689.806267617]],
+    [{"grid_mapping_name": "lambert_conformal_conic", "standard_parallel": 25.0, "latitude_of_projection_origin": 25.0, "longitude_of_central_meridian": -95.0, "earth_radius": 6371229.0}, [-100, 40], [-441546.8791987769, 1696174.1446000328]],
+  ];
+  for (const [attributes, at, [x, y]] of wanted) {
+    const plane = project(definition(attributes), "metres", "m", 1);
+    const found = plane.fromLonLat(...at);
+    assert.ok(Math.hypot(found[0] - x, found[1] - y) < 1e-3, `${attributes.grid_mapping_name}: ${found}`);
+    const back = plane.toLonLat(...found);
+    assert.ok(Math.hypot(back[0] - at[0], back[1] - at[1]) < 1e-6, `${attributes.grid_mapping_name}: ${back}`);
+  }
+  const far = project(definition({ grid_mapping_name: "geostationary", perspective_point_height: 35786023, longitude_of_projection_origin: -75 }), "metres", "m", 1);
+  assert.deepEqual(far.fromLonLat(100, 20), [NaN, NaN]);
+});
+
 test("fill values of 64 bits are compared exactly", async () => {
   const read = async (dtype, values, attributes) => [...(await (await live.open(storeOf(dtype, values, attributes), "v")).read([[0, values.length]]))];
   const values = BigInt64Array.of(2n ** 62n, 2n ** 62n + 1n, 7n);

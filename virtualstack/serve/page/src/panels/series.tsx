@@ -1,11 +1,14 @@
 /** Values along a dimension at a point, as a line and as a table. */
 
-import { useRef, useState } from "preact/hooks";
+import { useMemo, useRef, useState } from "preact/hooks";
 import { useWidth } from "../common";
-import { count, value } from "../text";
+import { count, counted, value } from "../text";
 
 export interface SeriesData {
   values: Float64Array;
+  /** Where they are along the dimension, if it has numbers. */
+  places: Float64Array | null;
+  isTime: boolean;
   title: string;
   units: string;
   /** Index of the first value. */
@@ -31,13 +34,14 @@ export function Series({ series }: { series: SeriesData }) {
   }
   const hasValues = low <= high;
   if (low === high) [low, high] = [low - 1, high + 1];
-  const x = (i: number) => LEFT + (values.length > 1 ? (i / (values.length - 1)) * (width - LEFT - 6) : 0);
+  const { at: part, gaps } = useMemo(() => spread(series), [series]);
+  const x = (i: number) => LEFT + part[i] * (width - LEFT - 6);
   const y = (v: number) => TOP + (1 - (v - low) / (high - low)) * (HEIGHT - TOP - BOTTOM);
-  const [path, dots] = line(values, x, y);
+  const [path, dots] = line(values, gaps, x, y);
   const show = (i: number) => setAt(Math.max(0, Math.min(values.length - 1, i)));
   const move = (event: PointerEvent) => {
     const place = (event.clientX - frame.current!.getBoundingClientRect().left - LEFT) / (width - LEFT - 6);
-    show(Math.round(place * (values.length - 1)));
+    show(part.reduce((best, p, i) => (Math.abs(p - place) < Math.abs(part[best] - place) ? i : best), 0));
   };
   const onKeyDown = (event: KeyboardEvent) => {
     const step = event.shiftKey ? 10 : 1;
@@ -51,6 +55,7 @@ export function Series({ series }: { series: SeriesData }) {
     <section class="series" aria-label="Series">
       <h3>{series.title}</h3>
       {series.isCut && <p class="quiet small">The {count(values.length)} values from index {count(series.begin)} on are drawn.</p>}
+      {gaps.size > 0 && <p class="quiet small" data-note="gaps">The line breaks at {counted(gaps.size, "gap")} in time.</p>}
       <div ref={frame}>
         {hasValues ? (
           <svg
@@ -86,15 +91,27 @@ export function Series({ series }: { series: SeriesData }) {
   );
 }
 
-/** Return the path of a line that is broken where there is no value, and the values that have no neighbour. */
-function line(values: Float64Array, x: (i: number) => number, y: (v: number) => number): [string, number[]] {
+/** Where each value is, from 0 to 1, and which values come after a gap: a step of time that is longer than others. */
+function spread({ values, places, isTime }: SeriesData): { at: number[]; gaps: Set<number> } {
+  const n = values.length;
+  const steps = places ? Array.from({ length: n - 1 }, (_, i) => places[i + 1] - places[i]) : [];
+  const span = places ? places[n - 1] - places[0] : 0;
+  const isOrdered = span !== 0 && steps.every((x) => x * span > 0);
+  const usual = steps.map(Math.abs).sort((a, b) => a - b)[steps.length >> 1];
+  const gaps = isTime && isOrdered ? steps.flatMap((x, i) => (Math.abs(x) > 1.5 * usual ? [i + 1] : [])) : [];
+  const at = Array.from(values, (_, i) => (n < 2 ? 0 : isOrdered ? (places![i] - places![0]) / span : i / (n - 1)));
+  return { at, gaps: new Set(gaps) };
+}
+
+/** Return the path of a line that is broken where there is no value or no time, and the values that have no neighbour. */
+function line(values: Float64Array, gaps: Set<number>, x: (i: number) => number, y: (v: number) => number): [string, number[]] {
   let path = "";
   const alone: number[] = [];
+  const isBroken = (i: number) => i <= 0 || i >= values.length || gaps.has(i) || Number.isNaN(values[i - 1]) || Number.isNaN(values[i]);
   for (let i = 0; i < values.length; i += 1) {
     if (Number.isNaN(values[i])) continue;
-    const isFirst = i === 0 || Number.isNaN(values[i - 1]);
-    if (isFirst && (i === values.length - 1 || Number.isNaN(values[i + 1]))) alone.push(i);
-    path += `${isFirst ? "M" : "L"}${x(i).toFixed(1)} ${y(values[i]).toFixed(1)}`;
+    if (isBroken(i) && isBroken(i + 1)) alone.push(i);
+    path += `${isBroken(i) ? "M" : "L"}${x(i).toFixed(1)} ${y(values[i]).toFixed(1)}`;
   }
   return [path, alone];
 }

@@ -1,0 +1,239 @@
+"""The picture of the quick look in Chromium, for six usual archives: its numbers are those of xarray and pyproj."""
+
+import re
+from dataclasses import dataclass, field
+
+import numpy as np
+import pyproj
+import pytest
+import xarray as xr
+
+import virtualstack as vs
+from tests.archives.cmip import members
+from tests.archives.cog import cog
+from tests.archives.era5 import era5
+from tests.archives.goes import scenes
+from tests.archives.nemo import nemo
+from tests.archives.wrf import wrf
+from tests.serve.running import serving
+
+EUROPE = (
+    (8.71, 40.9), (-7.573, 55.132), (-4.073, 57.553), (1.449, 51.29), (-4.221, 52.301), (-5.787, 57.818),
+    (-4.592, 35.331), (7.738, 36.887), (10.856, 33.769), (12.328, 45.381), (9.704, 44.036), (0.106, 40.124),
+    (-6.237, 36.367), (-8.789, 41.184), (-2.227, 47.064), (4.707, 53.093), (9.423, 57.172), (10.939, 54.008),
+    (5.665, 58.588), (13.826, 37.105),
+)  # fmt: skip
+AMERICA = (
+    (-67.751, -53.85), (-78.216, 18.455), (-76.524, 21.207), (-78.979, 26.79), (-55.824, 49.587), (-61.724, 50.08),
+    (-72.24, 41.12), (-80.679, 25.081), (-96.292, 19.321), (-86.003, 16.005), (-74.908, 11.083), (-57.149, 5.974),
+    (-41.989, -22.971), (-65.566, -45.037), (-70.905, -27.641), (-77.478, 6.691), (-87.67, 12.91), (-109.292, 26.443),
+    (-115.055, 27.723), (-75.646, -46.648),
+)  # fmt: skip
+WORLD = (
+    (-59.572, -80.041), (-59.888, -63.956), (103.478, -65.701), (-179.917, -16.502), (141.562, -14.561),
+    (122.273, -3.53), (-76.366, 18.16), (144.612, 43.961), (-174.928, 67.205), (-97.39, 21.411), (-75.646, -46.648),
+    (-139.867, 59.538), (-74.836, 64.678), (172.148, 60.95), (77.943, 8.253), (32.831, -26.742), (35.167, 42.04),
+    (21.058, 62.608), (17.595, 77.638), (-27.099, 83.52),
+)  # fmt: skip
+"""Longitude and latitude of places at a coast, as Natural Earth has it in 1 : 110 million."""
+
+GEOSTATIONARY = "+proj=geos +lon_0=-75 +h=35786023 +sweep=x +ellps=GRS80"
+
+
+@dataclass
+class Archive:
+    """What the page must show of a variable."""
+
+    variable: str
+    extent: tuple[float, float, float, float]
+    """Left, right, bottom and top edge in the plane of the picture."""
+    cell: float
+    """Size of a cell in the plane."""
+    label: str
+    """What is written at the last step."""
+    dim: str
+    units: tuple[str, str]
+    """What the ticks of x and y may end with."""
+    coast: tuple[tuple[float, float], ...] = ()
+    proj: str = "+proj=longlat"
+    factor: float = 1.0
+    """What the coordinates of the projection are times to be those of the plane."""
+    open: dict[str, object] = field(default_factory=dict)
+    no_value: tuple[float, float] | None = None
+    """Where in the picture no value is: to the right, and down."""
+    gaps: int = 0
+
+
+DEGREES = (" °E| °W|°", " °N| °S|°")
+ARCHIVES = {
+    "era5": (
+        era5,
+        Archive("sst", (-10.125, 14.875, 30.125, 60.125), 0.25, "2024-02-29 12:00", "valid_time", DEGREES, EUROPE,
+                no_value=(0.9, 0.1)),
+    ),
+    "goes": (
+        scenes,
+        Archive("CMI", (-0.152012, 0.151732, -0.151732, 0.152012), 3.36e-4, "2024-06-01 12:55", "t", (" rad",) * 2,
+                AMERICA, GEOSTATIONARY, 1 / 35786023, gaps=1),
+    ),
+    "nemo": (
+        nemo,
+        Archive("sosstsst", (-21.55, 21.95, 29.95, 60.79), 0.1, "2024-01-02 12:00", "time_counter", DEGREES, EUROPE,
+                no_value=(0.08, 0.2)),
+    ),
+    "wrf": (wrf, Archive("T2", (6.993, 9.8377, 45.915, 47.495), 0.014, "2024-06-01 11:00", "Time", DEGREES)),
+    "cmip": (
+        members,
+        Archive("tas", (0.0, 360.0, -90.0, 90.0), 1.875, "1851-12-16", "time", DEGREES, WORLD),
+    ),
+    "cog": (
+        cog,
+        Archive("band_data", (600000.0, 610240.0, 5292360.0, 5300040.0), 10.0, "2024-08-04 10:30", "time",
+                (" km",) * 2, proj="EPSG:32632", no_value=(0.1, 0.06),
+                open={"new_dim": {"time": vs.FromName(r"(\d{8}T\d{6})", format="%Y%m%dT%H%M%S")}}),
+    ),
+}  # fmt: skip
+
+
+@pytest.fixture(scope="module")
+def served(tmp_path_factory):
+    """URL of a server with all archives, and their datasets."""
+    folder = tmp_path_factory.mktemp("pictures")
+    cubes, datasets = {}, {}
+    for name, (make, archive) in ARCHIVES.items():
+        (folder / name).mkdir()
+        cubes[name] = folder / f"{name}.vstack"
+        vs.open_virtual_mfdataset(make(folder / name), **archive.open).virtual.to_vstack(cubes[name])
+        datasets[name] = xr.open_dataset(cubes[name], engine="virtualstack", chunks=None)
+    with serving(cubes) as url:
+        yield url, datasets
+
+
+SHOWN = """
+const image = page.locator('[data-image][data-ready=yes][data-sampled=yes]');
+await image.waitFor();
+if (given.coast) await page.locator('[data-coast=yes]').waitFor();
+const ticks = (axis) => page.locator(`[data-tick=${axis}]`).evaluateAll((all, axis) => all.map((x) =>
+  [Number(x.querySelector('line').getAttribute(axis + '1')), x.querySelector('text').textContent]), axis);
+const range = () => Promise.all(['low', 'high'].map((end) => page.locator(`[data-scale=${end}]`).innerText()));
+const pixel = (x, [i, j]) => [...x.getContext('2d').getImageData(x.width * i, x.height * j, 1, 1).data];
+const shown = { x: await ticks('x'), y: await ticks('y'), range: await range(), said: [] };
+shown.coast = await page.locator('path.shore').getAttribute('d');
+shown.pixel = given.none && await image.evaluate(pixel, given.none);
+const slider = page.locator(`[data-dim="${given.dim}"]`);
+await slider.press('End');
+await page.waitForTimeout(250);
+await image.waitFor();
+shown.last = [await range(), await page.locator('.slider', { has: slider }).locator('output').innerText()];
+const box = shown.box = await image.boundingBox();
+for (const [i, j] of given.points) {
+  await page.mouse.move(box.x + i * box.width, box.y + j * box.height);
+  shown.said.push(await page.locator('[data-readout=point]').innerText());
+}
+const [i, j] = given.points[0];
+await page.mouse.click(box.x + i * box.width, box.y + j * box.height);
+await page.locator('.series path').waitFor();
+shown.series = [await page.locator('.series path').getAttribute('d'), await page.locator('.series h3').innerText()];
+return shown;
+"""
+"""What a person sees of one picture: ticks, coast, range; the same at the last step; values at points; a series."""
+
+
+def number(text):
+    """The number of a tick: to the west and to the south it is negative, and kilometres are thousands."""
+    plain = text.replace("−", "-").replace(",", "")
+    found = float(re.match(r"-?[\d.]+", plain)[0])
+    return found * (-1 if text.endswith(("W", "S")) else 1000 if text.endswith("km") else 1)
+
+
+def places(archive, dataset):
+    """Longitude, latitude and place in the plane of all cells of the variable."""
+    left, right, bottom, top = archive.extent
+    variable = dataset[archive.variable]
+    if "nav_lat" in dataset:
+        x, y = dataset["nav_lon"].values, dataset["nav_lat"].values
+    elif "XLAT" in dataset:
+        x, y = dataset["XLONG"][0].values, dataset["XLAT"][0].values
+    else:
+        rows, columns = variable.shape[-2:]
+        across = left + (np.arange(columns) + 0.5) / columns * (right - left)
+        down = top - (np.arange(rows) + 0.5) / rows * (top - bottom)
+        if archive.variable == "tas":
+            down = down[::-1]
+        x, y = np.meshgrid(across, down)
+    lon, lat = pyproj.Proj(archive.proj)(x / archive.factor, y / archive.factor, inverse=True)
+    is_space = np.isinf(lon)  # beside the disk of the earth
+    return (np.where(is_space, np.nan, a).astype("f8") for a in (lon, lat, x, y))
+
+
+@pytest.mark.parametrize("name", ARCHIVES)
+def test_a_picture(chromium, served, name):
+    """Cells, ticks, coast, colours and labels of one archive are where and what Python says."""
+    url, datasets = served
+    _, archive = ARCHIVES[name]
+    dataset = datasets[name]
+    left, right, bottom, top = archive.extent
+    lon, lat, x, y = places(archive, dataset)
+    rng = np.random.default_rng(1)
+    cells = [(int(rng.uniform(0.2, 0.8) * x.shape[0]), int(rng.uniform(0.3, 0.7) * x.shape[1])) for _ in range(4)]
+    points = [[(x[cell] - left) / (right - left), (top - y[cell]) / (top - bottom)] for cell in cells]
+    chromium.open(f"{url}/#cube={name}&panel=look&variable={archive.variable}", width=1200, height=1500)
+    given = {"dim": archive.dim, "none": archive.no_value, "points": points, "coast": bool(archive.coast)}
+    shown = chromium.run(SHOWN, given)
+    assert chromium.seen()["errors"] == []
+
+    width, height = shown["box"]["width"], shown["box"]["height"]
+    assert width / height == pytest.approx((right - left) / (top - bottom), rel=0.02)
+
+    for axis, begin, end, length, units in (
+        ("x", left, right, width, archive.units[0]),
+        ("y", top, bottom, height, archive.units[1]),
+    ):
+        ticks = shown[axis]
+        assert len(ticks) >= 2
+        for at, text in ticks:
+            assert re.fullmatch(rf"−?[\d.,]+({units})", text), text
+            wanted = (number(text) - begin) / (end - begin) * length
+            is_turned = name == "cmip" and axis == "x"  # west of Greenwich is on the right
+            assert at % length == pytest.approx(wanted % length, abs=1.5) or (is_turned and wanted % length < 1), text
+
+    steps = re.findall(r"[\d.-]+ [\d.-]+", shown["coast"])
+    path = np.array([[float(x) for x in step.split()] for step in steps]).reshape(-1, 2)
+    for place in archive.coast:
+        a, b = pyproj.Proj(archive.proj)(*place) if archive.proj != "+proj=longlat" else place
+        a, b = np.multiply((a, b), archive.factor)
+        if name == "cmip":
+            a %= 360
+        at = (a - left) / (right - left) * width, (top - b) / (top - bottom) * height
+        assert np.hypot(*(path - at).T).min() <= max(archive.cell / (right - left) * width, 1), place
+    is_inside = np.all((path > 0) & (path < (width, height)), axis=-1)
+    assert is_inside.any() == bool(archive.coast)
+
+    variable = dataset[archive.variable]
+    values = variable.isel({archive.dim: -1}).values.reshape(-1, *x.shape)[0]
+    pixel = (right - left) / width
+    for asked, text in zip(cells, shown["said"], strict=True):
+        lat_said, lon_said = (number(x) for x in re.search(r"at (\S+ °[NS]|\S+°), (\S+ °[EW]|\S+°)", text).groups())
+        away = np.hypot((lon - lon_said + 180) % 360 - 180, lat - lat_said)
+        cell = np.unravel_index(np.nanargmin(away), away.shape)
+        assert away[cell] < 0.2 * max(
+            abs(lat[cell[0] + 1, cell[1]] - lat[cell]), abs(lon[cell[0], cell[1] + 1] - lon[cell])
+        )
+        assert np.hypot(x[cell] - x[asked], y[cell] - y[asked]) <= 1.5 * pixel
+        said = re.match(r"(no value|\S+)", text)[0]
+        assert said == "no value" if np.isnan(values[cell]) else float(said) == pytest.approx(values[cell], rel=1e-6)
+
+    if archive.no_value:
+        assert shown["pixel"] in ([0xEC, 0xEA, 0xE6, 255], [0xB9, 0xB4, 0xAB, 255])
+    low, high = (float(x) for x in shown["range"])
+    true = [float(variable.min()), float(variable.max())]
+    span = true[1] - true[0]
+    digit = 1e-6 * max(map(abs, true))
+    assert true[0] - digit <= low < true[0] + 0.2 * span
+    assert true[1] - 0.2 * span < high <= true[1] + digit
+    assert shown["last"] == [shown["range"], archive.label]
+
+    line, title = shown["series"]
+    assert line.count("M") == 1 + archive.gaps
+    assert line.count("M") + line.count("L") == dataset.sizes[archive.dim]
+    assert f"along {archive.dim} at " in title
