@@ -87,3 +87,13 @@ def test_packed_integers_without_a_missing_value_name_what_gives_one(tmp_path):
     np.testing.assert_array_equal(said.reindex(x=[1, 2]).virtual.open().a, [2, np.nan])
     filled = vds.virtual.reindex(x=[1, 2], fill_value={"a": 7.5})
     np.testing.assert_array_equal(filled.virtual.open().a, [2, 7.5])
+
+
+def test_text_has_no_missing_value(tmp_path):
+    """What the message names fills it."""
+    path = tmp_path / "a.nc"
+    xr.Dataset({"a": ("x", ["u", "v"])}, coords={"x": [0, 1]}).to_netcdf(path)
+    vds = vs.open_virtual_dataset(path)
+    with pytest.raises(CombineError, match=r"has no missing value. Fill in a value with .*fill_value=\{'a'"):
+        xr.align(vds, vds.assign_coords(x=[1, 2]), join="outer")
+    np.testing.assert_array_equal(vds.virtual.reindex(x=[1, 2], fill_value={"a": "w"}).virtual.open().a, ["v", "w"])

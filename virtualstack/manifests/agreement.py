@@ -149,6 +149,8 @@ def common_dtype(*operands: Any) -> np.dtype[Any]:
         first, dtype = operands[at], dtypes[at]
         others = [(x, getattr(d, "dtype", d)) for x, d in zip(operands, dtypes, strict=True)]
         odd, other = next(((x, d) for x, d in others if d != dtype), others[-1])
+        if is_missing(odd):
+            raise _no_fill(first, f"dtype '{dtype}' has no missing value") from None
         raise _clash("dtype", first, odd, dtype, other, "they have no dtype in common") from None
 
 
@@ -192,18 +194,22 @@ def stored_fill(array: ManifestArray, value: Any, dtype: np.dtype[Any] | None = 
         return make_fill(array, value, dtype)
     found = stored_number(array.dtype, array.cf)
     if found is None:
-        name = (array.name or "").rsplit("/", 1)[-1]
-        raise CombineError(
-            f"variable '{array.name}' of '{array.a_url()}' has elements to be filled in, and no stored '{array.dtype}' "
-            f"with {dict(array.cf)} reads as missing",
-            Remedy("say which one does with", f"vds.virtual.set_encoding({{{name!r}: {{'_FillValue': ...}}}})"),
-            Remedy("fill in a value with", "vds.virtual.reindex", fill_value={name: Code("...")}),
-            variable=array.name,
-            property="fill_value",
-            left=array.dtype,
-            left_url=array.a_url(),
-        )
+        raise _no_fill(array, f"no stored '{array.dtype}' with {dict(array.cf)} reads as missing")
     return found
+
+
+def _no_fill(array: ManifestArray, why: str) -> CombineError:
+    name = (array.name or "").rsplit("/", 1)[-1]
+    marked = Remedy("say which one does with", f"vds.virtual.set_encoding({{{name!r}: {{'_FillValue': ...}}}})")
+    return CombineError(
+        f"variable '{array.name}' in {_place(array)} has elements to be filled in, and {why}",
+        *([marked] if array.dtype.kind in "iu" else []),
+        Remedy("fill in a value with", "vds.virtual.reindex", fill_value={name: Code("...")}),
+        variable=array.name,
+        property="fill_value",
+        left=array.dtype,
+        left_url=array.a_url(),
+    )
 
 
 def check_unpacked(array: ManifestArray, value: object, /) -> None:
