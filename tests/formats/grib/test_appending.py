@@ -1,5 +1,6 @@
 """Files of one field that are appended to a store, as forecasts and analyses arrive."""
 
+import pytest
 import xarray as xr
 
 import virtualstack as vs
@@ -28,3 +29,32 @@ def test_steps_are_appended(tmp_path):
     store.append(vs.open_virtual_dataset(last))
     with xr.open_dataset(tmp_path / "x.vstack", engine="virtualstack") as found:
         xr.testing.assert_equal(found.load(), expected)
+
+
+BASE = {"shortName": "t", "typeOfLevel": "isobaricInhPa", "level": 1000, "productDefinitionTemplateNumber": 1}
+PLACES = [{"level": level} for level in (1000, 850)]
+TIMES = [{"dataDate": 20200101 + day} for day in (0, 1)]
+STEPS = [{"step": step} for step in (0, 6)]
+MEMBERS = [{"number": number} for number in (1, 2)]
+
+
+@pytest.mark.parametrize(
+    ("by_file", "in_file", "grows"),
+    [
+        (PLACES, TIMES, "time"),
+        (PLACES, STEPS, "step"),
+        (PLACES, [{}], "isobaricInhPa"),
+        (MEMBERS, PLACES, "number"),
+        (MEMBERS, STEPS, "step"),
+        ([a | b for a in PLACES for b in MEMBERS], [{}], "number"),
+        ([a | b for a in MEMBERS for b in STEPS], PLACES, "step"),
+        ([a | b for a in TIMES for b in MEMBERS], PLACES, "time"),
+    ],
+)
+def test_times_grow_before_members_and_members_before_levels(tmp_path, by_file, in_file, grows):
+    paths = [
+        write(tmp_path / f"{i}.grib2", [message(BASE | one | other) for other in in_file])
+        for i, one in enumerate(by_file)
+    ]
+    vds = vs.open_virtual_mfdataset(paths)
+    assert vds.encoding["unlimited_dims"] == {grows}

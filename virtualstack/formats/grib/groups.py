@@ -286,15 +286,25 @@ def group_variables(table: FieldTable, variables: Sequence[GribVariable], layout
 
 
 def _growing(table: FieldTable, variables: Sequence[GribVariable], layout: GroupLayout) -> frozenset[str]:
-    """Return the dimension whose labels differ between files, which later files continue: one of times, if any."""
-    found = set()
+    """Return the dimension that later files continue, if labels differ between files: times before members and levels.
+
+    Files of one member or level each have the same times, which later files continue.
+    """
+    differ, levels, several = set(), set(), set()
     for variable in variables:
         sources = table.sources[variable.rows]
+        levels.add(variable.attributes.get("GRIB_typeOfLevel"))
         for axis in variable.axes:
             pairs, _ = distinct_rows([sources, axis.positions])
             if len(pairs) < len(np.unique(sources)) * len(np.unique(axis.positions)):
-                found.add(axis.name)
-    return frozenset([dim for dim in (*layout.time_dims, *sorted(found)) if dim in found][:1])
+                differ.add(axis.name)
+            if len(axis.values) > 1:
+                several.add(axis.name)
+    times = [dim for dim in layout.time_dims if dim in several]
+    found = sorted(differ, key=lambda dim: (dim in levels, dim))
+    if differ:
+        found = [*(dim for dim in times if dim in differ), *times, *found]
+    return frozenset(found[:1])
 
 
 def _obstacle(
