@@ -239,3 +239,18 @@ def test_runs_and_steps_are_the_dimensions_of_forecasts(tmp_path):
     joined = vs.combine_datasets([vs.open_virtual_dataset(path) for path in paths]).virtual.open().load()
     xr.testing.assert_equal(joined.drop_vars("valid_time").transpose(*files.dims), files.drop_vars("valid_time"))
     assert (joined.valid_time.transpose("time", "step").values == files.valid_time.values).all()
+
+
+@pytest.mark.parametrize("role", ["timeseries_id", "profile_id"])
+def test_stations_join_along_what_identifies_them(tmp_path, role):
+    """A file for each station: the latitude, which differs too, is none of its names."""
+    files = []
+    for i, name in enumerate(["Ödenburg", "Agram", "Pola"]):
+        time = xr.Variable("time", np.arange(4), {"units": "hours since 2020-01-01", "standard_name": "time"})
+        where = {"lat": 50.0 - i, "lon": 10.0, "name": ((), name, {"cf_role": role})}
+        values = xr.Variable("time", np.arange(4.0) + 10 * i)
+        files.append(tmp_path / f"{i}.nc")
+        xr.Dataset({"t": values}, {"time": time, **where}).to_netcdf(files[-1])
+    found = vs.open_virtual_mfdataset(files).virtual.open().load()
+    expected = xr.concat([xr.load_dataset(path) for path in files], "name", coords="different", compat="equals")
+    xr.testing.assert_equal(found, expected.sortby("name"))

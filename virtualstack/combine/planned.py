@@ -72,6 +72,7 @@ def facts_of(*parts: Part) -> FileFacts:
         scalar_times=frozenset(name for name, x in scalars.items() if is_dates(pd.Index([x]))),
         labels=labels,
         scalars=scalars,
+        identities=frozenset(name for part in parts for name, x in part.variables.items() if "cf_role" in x.attrs),
         along=along,
         texts=texts,
         unlimited=frozenset(str(dim) for part in parts for dim in part.encoding.get("unlimited_dims", ())),

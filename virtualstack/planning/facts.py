@@ -59,6 +59,8 @@ class FileFacts:
         Values of each dimension coordinate.
     scalars
         Values of the coordinates without a dimension.
+    identities
+        Names of the coordinates that identify a station, profile or trajectory (``cf_role``).
     along
         Values of other coordinates along one dimension, by dimension and name.
     texts
@@ -81,6 +83,7 @@ class FileFacts:
     scalar_times: frozenset[str] = frozenset()
     labels: Mapping[str, Labels] = field(default_factory=dict)
     scalars: Mapping[str, Any] = field(default_factory=dict)
+    identities: frozenset[str] = frozenset()
     along: Mapping[str, Mapping[str, Labels]] = field(default_factory=dict)
     texts: Mapping[str, str] = field(default_factory=dict)
     unlimited: frozenset[str] = frozenset()

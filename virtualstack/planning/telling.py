@@ -66,7 +66,8 @@ def _codes(values: Sequence[Hashable]) -> NDArray[np.intp]:
 def _scalars(files: Sequence[FileFacts]) -> Iterator[tuple[Axis, bool]]:
     """Yield scalar coordinates of all files, those with times first, and whether they are times.
 
-    The time of validity is no axis of its own beside those of runs and steps, whose sum it is.
+    The time of validity is no axis of its own beside those of runs and steps, whose sum it is. What identifies a
+    station comes before its latitude.
     """
     found = []
     has_steps = all({"time", "step"} <= file.scalars.keys() for file in files)
@@ -75,7 +76,7 @@ def _scalars(files: Sequence[FileFacts]) -> Iterator[tuple[Axis, bool]]:
         if any(x is None or pd.isnull(x) or name in file.sizes for x, file in zip(values, files, strict=True)):
             continue
         is_time = all(isinstance(x, np.datetime64 | np.timedelta64) or hasattr(x, "calendar") for x in values)
-        rank = (name != "time", name == "valid_time", not is_time, name)
+        rank = (name != "time", name == "valid_time", not is_time, name not in files[0].identities, name)
         found.append((rank, Axis(dim=name, source="scalar", by=name, code=_codes(values)), is_time))
     for _, axis, is_time in sorted(found, key=lambda x: x[0]):
         yield axis, is_time
