@@ -1,5 +1,6 @@
 """The README's two commands: one line each, and the same ones that CI runs."""
 
+import os
 import re
 import shlex
 import subprocess
@@ -34,7 +35,8 @@ def test_each_command_sets_itself_up():
         assert check.startswith("python3 -c ")
         assert make == "python3 -m venv .venv"
         assert "://" not in command
-        assert all(part.startswith(".venv/bin/") for part in others)
+        assert others[0].startswith('echo "Installing ')  # pip says nothing for minutes
+        assert all(part.startswith(".venv/bin/") for part in others[1:])
 
 
 @pytest.mark.parametrize(("version", "status"), [((3, 8, 18), 1), ((3, 11, 9), 1), ((3, 12, 0), 0), ((3, 14, 1), 0)])
@@ -58,8 +60,18 @@ def test_the_readme_is_short():
     """Three sentences say what it is."""
     text = (ROOT / "README.md").read_text()
     assert len(text.splitlines()) < 60
-    first = text.split("\n\n")[1]
+    first = text.split("\n\n")[2]
     assert len(re.findall(r"\.(?:\s|$)", first)) == 3
+
+
+def test_the_picture_is_that_of_its_program(tmp_path):
+    """But for the details of fonts."""
+    image = pytest.importorskip("matplotlib.image")
+    program, made = ROOT / "docs" / "_ext" / "readme_picture.py", tmp_path / "made.png"
+    subprocess.run([sys.executable, program, made], check=True, timeout=120, env={**os.environ, "MPLBACKEND": "agg"})
+    pixels, wanted = image.imread(made), image.imread(ROOT / "docs" / "_static" / "climate.png")
+    assert pixels.shape == wanted.shape
+    assert abs(pixels - wanted).mean() < 0.02
 
 
 def hourly(folder):
