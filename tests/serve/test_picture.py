@@ -110,8 +110,10 @@ def served(tmp_path_factory):
 
 
 SHOWN = """
-const image = page.locator('[data-image][data-ready=yes][data-sampled=yes]');
+const image = page.locator('[data-image][data-ready=yes]');
 await image.waitFor();
+await page.locator(`[data-dim="${given.dim}"]`).focus();
+await page.locator('[data-sampled=yes]').waitFor();
 if (given.coast) await page.locator('[data-coast=yes]').waitFor();
 const ticks = (axis) => page.locator(`[data-tick=${axis}]`).evaluateAll((all, axis) => all.map((x) =>
   [Number(x.querySelector('line').getAttribute(axis + '1')), x.querySelector('text').textContent]), axis);

@@ -209,9 +209,9 @@ export async function labels(cube: Cube, path: string, dtype = ""): Promise<Labe
 const MAX_SAMPLE_BYTES = 8e6;
 const MAX_SAMPLES = 16;
 
-/** Read values of a few chunks that are spread over an array, and give them and those of the first slice in order. */
+/** Read values of a few chunks that are spread over an array, unless they are large; with those of a slice, in order. */
 export async function sample(array: Live, first: Float64Array): Promise<Float64Array> {
-  const n = Math.max(1, Math.min(MAX_SAMPLES, Math.floor(MAX_SAMPLE_BYTES / array.chunkBytes)));
+  const n = Math.min(MAX_SAMPLES, Math.floor(MAX_SAMPLE_BYTES / array.chunkBytes));
   const grid = array.shape.map((length, axis) => Math.ceil(length / array.chunks[axis]));
   const total = grid.reduce((a, b) => a * b, 1);
   const chosen = total <= n ? [...Array(total).keys()] : Array.from({ length: n }, (_, i) => Math.round((i / (n - 1 || 1)) * (total - 1)));

@@ -87,7 +87,9 @@ function Look({ array, labels, grid, live, units, name }: Opened & { units: stri
   const [isReading, setReading] = useState(false);
   const [asked, ask] = useState<Asked | null>(null);
   const [failure, setFailure] = useState("");
-  const [sample, setSample] = useState<Float64Array | null>(null);
+  const [sample, setSample] = useState<Float64Array>(new Float64Array());
+  const sampling = useRef<Promise<unknown> | null>(null);
+  const [isSampled, setSampled] = useState(false);
   const [coast, setCoast] = useState<Pair[][] | null>(null);
   const [playing, play] = useState<number | null>(null);
   const last = useRef(0);
@@ -101,6 +103,16 @@ function Look({ array, labels, grid, live, units, name }: Opened & { units: stri
   const [xAxis, yAxis] = grid?.isSwapped ? axes : [...axes].reverse();
   const labelAt = (isX: boolean, i: number) => label(isX ? xAxis : yAxis, drawn!.view.index[isX ? xAxis : yAxis] + i);
   const hasLabels = axes.every((axis) => labels[axis] !== null);
+
+  // The range of colours is that of the first slice, until somebody reaches for another one.
+  const first = useRef<Float64Array | null>(null);
+  const sampleAll = () => {
+    if (!first.current) return;
+    sampling.current ??= live.sample(array, first.current).then((x) => {
+      setSample(x);
+      setSampled(true);
+    });
+  };
 
   const readSlice = async (isWanted = false) => {
     const turn = ++last.current;
@@ -118,7 +130,8 @@ function Look({ array, labels, grid, live, units, name }: Opened & { units: stri
       const [values, geometry] = await Promise.all([array.read(selection), grid!.geometry(axes.map((axis) => view.index[axis]) as Pair, sides, view.index)]);
       if (turn !== last.current) return;
       setDrawn({ values, geometry, view });
-      if (!drawn) void live.sample(array, values).then(setSample); // after the first picture
+      first.current ??= values;
+      if (!sampling.current) setSample(values.filter((x) => Number.isFinite(x)).sort());
       if (geometry.plane.fromLonLat && !coast) void live.coast().then(setCoast);
     } catch (error) {
       if (turn === last.current) setFailure(message(error));
@@ -131,7 +144,10 @@ function Look({ array, labels, grid, live, units, name }: Opened & { units: stri
     const timer = setTimeout(readSlice, drawn && playing === null ? 120 : 0);
     return () => clearTimeout(timer);
   }, [view.index.join()]);
-  const go = (axis: number, i: number) => setView({ point: null, index: view.index.map((x, a) => (a === axis ? i : x)) });
+  const go = (axis: number, i: number) => {
+    sampleAll();
+    setView({ point: null, index: view.index.map((x, a) => (a === axis ? i : x)) });
+  };
   useEffect(() => {
     if (playing === null || isReading || drawn?.view.index !== view.index) return;
     const timer = setTimeout(() => go(playing, (view.index[playing] + 1) % (maxOf(playing) + 1)), 300);
@@ -171,7 +187,7 @@ function Look({ array, labels, grid, live, units, name }: Opened & { units: stri
   useEffect(() => {
     if (n === 1) void readSeries(null);
   }, []);
-  const kind = useMemo(() => palette(array.attributes, sample ?? []), [sample]);
+  const kind = useMemo(() => palette(array.attributes, sample), [sample]);
 
   return (
     <>
@@ -180,7 +196,7 @@ function Look({ array, labels, grid, live, units, name }: Opened & { units: stri
       {others.map((axis) => (
         <Dimension
           key={axis} name={axes.includes(axis) ? `${dims[axis]} from` : dims[axis]} max={maxOf(axis)} value={view.index[axis]} label={(i) => label(axis, i)}
-          isPlaying={playing === axis} onPlay={axes.includes(axis) ? null : () => play(playing === axis ? null : axis)} onChange={(i) => go(axis, i)}
+          isPlaying={playing === axis} onPlay={axes.includes(axis) ? null : () => play(playing === axis ? null : axis)} onReach={sampleAll} onChange={(i) => go(axis, i)}
         />
       ))}
       {isCut && <p class="quiet small">A part of {sides.join(" × ")} values is drawn; the sliders move it.</p>}
@@ -190,7 +206,7 @@ function Look({ array, labels, grid, live, units, name }: Opened & { units: stri
       {failure && <Failure text={failure} />}
       {drawn && grid && (
         <Picture
-          array={array} units={units} values={drawn.values} geometry={drawn.geometry} sides={sides} palette={kind} sample={sample} coast={coast} isSwapped={grid.isSwapped}
+          array={array} units={units} values={drawn.values} geometry={drawn.geometry} sides={sides} palette={kind} sample={sample} isSampled={isSampled} coast={coast} isSwapped={grid.isSwapped}
           names={[dims[xAxis], dims[yAxis]]} label={labelAt} hasLabels={hasLabels} isReading={isReading} point={view.point}
           onPoint={(point, isChosen) => {
             setView({ ...view, point });
@@ -216,15 +232,17 @@ interface DimensionProps {
   label: (i: number) => string;
   isPlaying: boolean;
   onPlay: (() => void) | null;
+  /** Called when a change is near. */
+  onReach: () => void;
   onChange: (i: number) => void;
 }
 
 /** Where the picture is along a dimension: a slider, a field for what people know, steps, and a film. */
-function Dimension({ name, max, value: at, label, isPlaying, onPlay, onChange }: DimensionProps) {
+function Dimension({ name, max, value: at, label, isPlaying, onPlay, onReach, onChange }: DimensionProps) {
   const text = label(at);
   const step = (by: number) => onChange(Math.max(0, Math.min(max, at + by)));
   return (
-    <div class="slider">
+    <div class="slider" onPointerEnter={onReach} onFocusCapture={onReach}>
       <label class="range">
         <span>{name}</span>
         <input type="range" min={0} max={max} value={at} data-dim={name} aria-valuetext={text} onInput={(e) => onChange(Number(e.currentTarget.value))} />

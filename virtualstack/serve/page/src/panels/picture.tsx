@@ -21,7 +21,10 @@ export interface PictureProps {
   hasLabels: boolean;
   isSwapped: boolean;
   palette: Palette;
-  sample: Float64Array | null;
+  /** Values that the range of colours is for, in order. */
+  sample: Float64Array;
+  /** False as long as they are only those of the first slice. */
+  isSampled: boolean;
   coast: Pair[][] | null;
   isReading: boolean;
   point: Pair | null;
@@ -33,7 +36,7 @@ const PER_CHARACTER = 7;
 const [BOTTOM, TOP] = [24, 8];
 
 export function Picture(props: PictureProps) {
-  const { array, units, values, geometry, sides, names, label, hasLabels, isSwapped, palette, sample, coast, isReading, point, onPoint } = props;
+  const { array, units, values, geometry, sides, names, label, hasLabels, isSwapped, palette, sample, isSampled, coast, isReading, point, onPoint } = props;
   const [rows, columns] = sides;
   const { plane, box } = geometry;
   const frame = useRef<HTMLDivElement>(null);
@@ -54,7 +57,9 @@ export function Picture(props: PictureProps) {
   const marks = (isX: boolean, range: Pair, most: number) => (plane.kind === "index" ? inIndex(isX, range, most) : ticks(plane, range, most, isX));
   const yTicks = marks(false, view.y, 6);
   const left = Math.min(Math.max(...yTicks.map((x) => x.text.length), 2) * PER_CHARACTER + 12, 0.35 * room);
-  const ratio = (box.x[1] - box.x[0]) / (box.y[1] - box.y[0]);
+  const cellRatio = (box.x[1] - box.x[0]) / (box.y[1] - box.y[0]);
+  // axes of different kinds, such as time and depth, have no common scale
+  const ratio = plane.kind === "index" && hasLabels ? Math.max(0.6, Math.min(4, cellRatio)) : cellRatio;
   const most = Math.max(80, Math.min(MAX_TALL, 0.75 * innerHeight));
   const width = Math.max(1, Math.round(Math.min(room - left - 14, most * ratio)));
   const height = Math.max(1, Math.round(plane.kind === "index" ? Math.max(60, Math.min(most, width / ratio)) : width / ratio));
@@ -162,7 +167,7 @@ export function Picture(props: PictureProps) {
     <div ref={frame} class="picture" aria-busy={isReading}>
       <div class="image" style={{ width: `${width}px`, height: `${height}px`, margin: `${TOP}px 0 ${BOTTOM}px ${left}px` }}>
         <canvas
-          ref={canvas} width={width} height={height} tabIndex={0} role="application" data-image="slice" data-ready={values && !isReading ? "yes" : "no"} data-sampled={sample ? "yes" : "no"}
+          ref={canvas} width={width} height={height} tabIndex={0} role="application" data-image="slice" data-ready={values && !isReading ? "yes" : "no"} data-sampled={isSampled ? "yes" : "no"}
           data-plane={plane.kind} data-view={[...view.x, ...view.y].join()} class={view === box ? "" : "zoomed"}
           aria-label={`Slice of ${rows} by ${columns} values${extent && `, ${extent}`}. Arrow keys move the point, Enter draws the series at it, plus and minus zoom.`}
           onPointerDown={(e) => { drag.current = { x: e.clientX, y: e.clientY, view, moved: false }; if (view !== box) canvas.current!.setPointerCapture(e.pointerId); }}
@@ -252,14 +257,14 @@ interface ColoursState {
 }
 
 /** The range of colours: that of a sample of all slices, of this slice, or what the user has written. */
-function useColours(palette: Palette, values: Float64Array | null, sample: Float64Array | null): ColoursState {
+function useColours(palette: Palette, values: Float64Array | null, sample: Float64Array): ColoursState {
   const [chosen, setMap] = useState("");
   const [limits, setLimits] = useState<[string, string]>(["", ""]);
   const [ofSlice, setOfSlice] = useState(false);
   const map = chosen || (palette.kind === "diverging" ? "blue to red" : "viridis");
-  const slice = useMemo(() => (ofSlice || !sample?.length ? (values ?? new Float64Array()).filter((x) => Number.isFinite(x)).sort() : null), [values, ofSlice, sample]);
+  const slice = useMemo(() => (ofSlice ? (values ?? new Float64Array()).filter((x) => Number.isFinite(x)).sort() : null), [values, ofSlice]);
   const isBeyond = useMemo(() => (x: Pair) => values?.some((v) => v < x[0] || v > x[1]) ?? false, [values]);
-  const range = useMemo(() => rangeOf(slice ?? sample!, palette.kind), [slice, sample, palette.kind]);
+  const range = useMemo(() => rangeOf(slice ?? sample, palette.kind), [slice, sample, palette.kind]);
   const [low, high] = limits.map((x, i) => (x === "" || Number.isNaN(Number(x)) ? range[i] : Number(x)));
   const paint = useMemo(() => {
     if (palette.kind === "classes") {
