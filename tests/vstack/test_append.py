@@ -376,7 +376,7 @@ def test_two_who_append_do_not_both_succeed(tmp_path, url, first, monkeypatch):
     """The one who comes late would stand in the same place."""
     parts = [virtual(write(tmp_path / f"{i}.nc", dataset([9 + i], seed=i))) for i in (1, 2)]
     before_next_call(monkeypatch, Stored, "write", lambda: append(url, parts[1]))
-    with pytest.raises(ConflictError, match="Open the store again"):
+    with pytest.raises(ConflictError, match="open the store again"):
         append(url, parts[0])
     assert values(url).sizes["time"] == 6
 

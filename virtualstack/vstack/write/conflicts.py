@@ -86,7 +86,7 @@ def _rebased(path: str, change: ArrayEdit, old: ArrayNode | None, head: Snapshot
 def _conflict(what: str, url: str, head: Snapshot) -> ConflictError:
     return ConflictError(
         f"another writer changed {what} of '{url}' (snapshot {head.number}) after this change was begun, and nothing "
-        "was committed. Open the store again, and repeat the change"
+        "was committed. Go on with the repository that the last change returned, or open the store again"
     )
 
 
