@@ -9,17 +9,21 @@
 - ``<!-- needs: module -->`` skips the page where the module is not installed.
 
 The site's build runs ``{code-cell}`` blocks of notebooks.
-``python -m tests.docs.page PAGE`` runs a page in the folder that one is in.
+``python -m tests.docs.page PAGE`` runs a page in the folder that one is in. Without a page, it loads libraries
+of others once, and runs each page that a line of its input names in a fork of itself: see `Interpreter`.
 """
 
 from __future__ import annotations
 
 import contextlib
 import doctest
+import importlib
 import io
+import json
 import os
 import re
 import shlex
+import signal
 import socket
 import subprocess
 import sys
@@ -36,6 +40,21 @@ PAGES = [ROOT / "README.md", *sorted(x for x in (ROOT / "docs").rglob("*.md") if
 
 RUN = {"python", "bash"}
 """Languages of blocks that run, unless they have a reason why not."""
+
+_LIBRARIES = (
+    "pyproj",
+    "cfgrib",
+    "rioxarray",
+    "h5py",
+    "pyarrow.parquet",
+    "obstore",
+    "zarr",
+    "dask.array",
+    "scipy",
+    "kerchunk",
+)
+"""What most pages load, though few name it: half of the time of a page. pyproj comes before eccodes. Our own package is
+not among them: a page that does not import it cannot use it."""
 
 _FLAGS = doctest.ELLIPSIS | doctest.NORMALIZE_WHITESPACE
 _SHELL = re.compile(r"[|<>~$]|&&")
@@ -114,6 +133,51 @@ def run(path: Path) -> None:
             output = block.run(namespace, path)
 
 
+class Interpreter:
+    """A process that runs pages, one after the other, each in a fork of itself; warnings are errors."""
+
+    def __init__(self) -> None:
+        self._process = subprocess.Popen(
+            [sys.executable, "-W", "error", "-m", "tests.docs.page"],
+            stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True, cwd=ROOT,
+        )  # fmt: skip
+
+    def run(self, page: Path, folder: Path, output: Path, environment: dict[str, str]) -> int:
+        """Run a page in a folder, write its output to a file, and return the exit status."""
+        assert self._process.stdin is not None
+        assert self._process.stdout is not None
+        self._process.stdin.write(json.dumps([str(page), str(folder), str(output), environment]) + "\n")
+        self._process.stdin.flush()
+        return int(self._process.stdout.readline())
+
+    def close(self) -> None:
+        """End the process, which must not have failed."""
+        self._process.communicate(timeout=60)
+        assert self._process.returncode == 0
+
+
+def _run_each() -> None:
+    for name in _LIBRARIES:
+        with contextlib.suppress(ImportError):
+            importlib.import_module(name)
+    for line in sys.stdin:
+        page, folder, output, environment = json.loads(line)
+        child = os.fork()
+        if child:
+            print(os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]), flush=True)
+            continue
+        signal.alarm(300)
+        os.dup2(os.open(os.devnull, os.O_RDONLY), 0)
+        os.dup2(os.open(output, os.O_WRONLY | os.O_CREAT), 1)
+        os.dup2(1, 2)
+        os.environ.clear()
+        os.environ.update(environment)
+        os.chdir(folder)
+        sys.path[0] = folder
+        run(Path(page))
+        break
+
+
 @contextlib.contextmanager
 def serving(command: str, address: str) -> Iterator[None]:
     """Run ``virtualstack serve`` beside the block, at an address such as 127.0.0.1:8000."""
@@ -170,4 +234,4 @@ def _without_bytes(line: str) -> str:
 
 
 if __name__ == "__main__":
-    run(Path(sys.argv[1]))
+    run(Path(sys.argv[1])) if sys.argv[1:] else _run_each()

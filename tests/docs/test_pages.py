@@ -4,13 +4,11 @@ import importlib.util
 import os
 import re
 import shlex
-import subprocess
-import sys
 import tomllib
 
 import pytest
 
-from tests.docs.page import PAGES, ROOT, RUN, Block, blocks, directives, serving
+from tests.docs.page import PAGES, ROOT, RUN, Block, Interpreter, blocks, directives, serving
 from virtualstack import errors
 from virtualstack.cli.group import cli
 
@@ -20,18 +18,42 @@ DOCS = ROOT / "docs"
 RUNNING = [path for path in PAGES if any(x.language in RUN and not x.reason for x in blocks(path.read_text()))]
 
 
+@pytest.fixture(scope="module")
+def interpreter():
+    found = Interpreter()
+    yield found
+    found.close()
+
+
 @pytest.mark.parametrize("path", RUNNING, ids=lambda path: str(path.relative_to(ROOT)))
-def test_a_page_runs_as_typed(path, tmp_path):
-    """From top to bottom in a new interpreter, in an empty folder; warnings are errors."""
+def test_a_page_runs_as_typed(path, tmp_path, tmp_path_factory, interpreter):
+    """From top to bottom in an interpreter of its own, in an empty folder; warnings are errors."""
     for module in directives(path.read_text(), "needs"):
         if importlib.util.find_spec(module) is None:
             pytest.skip(f"needs {module}: pip install 'virtualstack[all]'")
-    done = subprocess.run(
-        [sys.executable, "-W", "error", "-m", "tests.docs.page", path],
-        capture_output=True, text=True, check=False, timeout=300,
-        cwd=tmp_path, env=os.environ | {"PYTHONPATH": str(ROOT)},
-    )  # fmt: skip
-    assert done.returncode == 0, done.stdout + done.stderr
+    output = tmp_path_factory.mktemp("output") / "output"
+    status = interpreter.run(path, tmp_path, output, os.environ | {"PYTHONPATH": str(ROOT)})
+    assert status == 0, output.read_text()
+
+
+@pytest.mark.parametrize(
+    ("lines", "says"),
+    [
+        ("1 / 0", "ZeroDivisionError"),
+        ("import warnings\nwarnings.warn('no', stacklevel=1)", "UserWarning: no"),
+        ("import os\nos.kill(os.getpid(), 9)", ""),
+        ("import xarray as xr\nxr.Dataset().virtual", "AttributeError"),
+    ],
+)
+def test_a_wrong_page_fails(lines, says, tmp_path, interpreter):
+    """It says why; pages after it run. What a page does not import is not there."""
+    page, output = tmp_path / "page.md", tmp_path / "output"
+    page.write_text(f"```python\n{lines}\n```\n")
+    assert interpreter.run(page, tmp_path, output, dict(os.environ)) != 0
+    assert says in output.read_text()
+    page.write_text("```bash\necho a > made\n```\n")
+    assert interpreter.run(page, tmp_path, output, dict(os.environ)) == 0
+    assert (tmp_path / "made").read_text() == "a\n"
 
 
 @pytest.mark.parametrize("path", PAGES, ids=lambda path: str(path.relative_to(ROOT)))
