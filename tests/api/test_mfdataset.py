@@ -948,6 +948,30 @@ def test_a_root_with_coordinates_alone_names_the_groups(tmp_path):
     assert list(vs.open_virtual_dataset(path, group="PRODUCT").data_vars) == ["v"]
 
 
+def test_groups_inherit_the_dates_of_the_root(tmp_path):
+    """As TROPOMI writes it: the files follow each other by these dates. A dimension of another length stays apart."""
+    paths = [tmp_path / f"S5P_{n}.nc" for n in (1, 2)]
+    for n, path in enumerate(paths):
+        labels = {"time": ("i4", "time", [1 - n]), "x": ("f4", "x", [5, 7]), "PRODUCT/x": ("f4", "x", [0, 1, 2])}
+        values = {"PRODUCT/no2": ("f4", "time x", np.full((1, 3), n)), "PRODUCT/flags": ("i2", "time", [n])}
+        netcdf4_file(path, {"time": 1, "x": 2, "PRODUCT/x": 3}, labels | values)
+        with netCDF4.Dataset(path, "a") as file:
+            file["time"].units = "days since 2020-01-01"
+    sources = []
+    for path in reversed(paths):
+        with xr.open_dataset(path) as root, xr.open_dataset(path, group="PRODUCT") as data:
+            sources.append(data.assign_coords(time=root["time"]).load())
+    expected = xr.concat(sources, "time", join="exact", **MINIMAL)
+    xr.testing.assert_identical(vs.open_virtual_mfdataset(paths, group="PRODUCT").virtual.open().load(), expected)
+    xr.testing.assert_identical(
+        xr.open_mfdataset(paths, engine="virtualstack", group="PRODUCT", combine="by_coords", **MINIMAL).load(), expected
+    )
+    tree = vs.open_virtual_mfdatatree(paths, group="PRODUCT")
+    xr.testing.assert_identical(tree.to_dataset().virtual.open().load(), expected)
+    left_out = vs.open_virtual_dataset(paths[0], group="PRODUCT", drop_variables="time")
+    assert set(left_out.coords) == {"x"}
+
+
 def test_variables_in_groups_are_not_silently_missing(tmp_path):
     """A root without variables opens as an empty dataset, as with xarray; the warning names the groups."""
     paths = [tmp_path / f"shot_{n}.h5" for n in range(2)]

@@ -9,6 +9,7 @@ import numpy as np
 import pytest
 import xarray as xr
 
+import virtualstack as vs
 from tests.data.netcdf4 import netcdf4_file
 from virtualstack.errors import MalformedFileError, MissingDependencyError, SourceNotFoundError
 from virtualstack.storage import MemoryTarget
@@ -131,6 +132,17 @@ def test_a_group_is_compared_with_that_group(tmp_path):
     cube = xr.Dataset({"v": ("x", np.array([1, 2], "i4"))})
     assert not verify_against_files(cube, [tmp_path / "g.nc"], group="inner").differences
     assert verify_against_files(cube, [tmp_path / "g.nc"]).differences
+
+
+def test_labels_that_a_group_inherits_are_compared(tmp_path):
+    """With those of the root."""
+    xr.Dataset(coords={"x": [3, 4]}).to_netcdf(tmp_path / "g.nc", engine="netcdf4")
+    xr.Dataset({"v": ("x", [1, 2])}).to_netcdf(tmp_path / "g.nc", group="a/b", mode="a", engine="netcdf4")
+    cube = vs.open_virtual_dataset(tmp_path / "g.nc", group="a/b").virtual.open()
+    assert list(cube.coords) == ["x"]
+    assert not verify_against_files(cube, [tmp_path / "g.nc"], group="a/b").differences
+    found = verify_against_files(cube.assign_coords(x=[3, 5]), [tmp_path / "g.nc"], group="a/b")
+    assert reasons(found)["x", "g.nc"].startswith("1 of 2 values differ")
 
 
 def test_progress_counts_files(cube, files):

@@ -14,7 +14,7 @@ from xarray.indexes import PandasIndex
 from virtualstack.combine.absent import Absent
 from virtualstack.dataset import INHERITED, get_refusals, make_index, to_group, virtual_array, with_refusals
 from virtualstack.errors import CombineError, naming_group
-from virtualstack.manifests import ChunkManifest, ManifestArray, ManifestGroup, Refusal
+from virtualstack.manifests import ChunkManifest, ManifestGroup, Refusal, with_inherited
 
 
 class Attribute(NamedTuple):
@@ -231,19 +231,3 @@ def group_from(part: Part, stored: ManifestGroup, unchanged: Collection[str], /)
 def bundled_in(group: ManifestGroup, /) -> set[str]:
     """Return the names of the variables whose manifests are in memory."""
     return {name for name, array in group.arrays.items() if isinstance(array.manifest, ChunkManifest)}
-
-
-def with_inherited(tree: ManifestGroup, /) -> dict[str, ManifestGroup]:
-    """Return the groups of a tree by path, each with the coordinates that its dimensions inherit."""
-    found: dict[str, ManifestGroup] = {}
-    labels: dict[str, dict[str, ManifestArray]] = {}
-    for path, node in tree.walk():
-        own = {name: x for name, x in node.arrays.items() if x.dimension_names == (name,)}
-        labels[path] = {**labels.get(path.rpartition("/")[0], {}), **own}
-        sizes: dict[str, set[int]] = {}
-        for array in node.arrays.values():
-            for dim, n in zip(array.dimension_names or (), array.shape, strict=True):
-                sizes.setdefault(dim, set()).add(n)
-        more = {x: its for x, its in labels[path].items() if x not in node.arrays and sizes.get(x) == {*its.shape}}
-        found[path] = replace(node, arrays={**node.arrays, **more}, loaded=node.loaded | more.keys())
-    return found

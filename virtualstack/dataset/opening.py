@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import PurePosixPath
 from typing import Any, cast
@@ -15,7 +15,7 @@ from virtualstack.dataset.variables import DecodeTimes
 from virtualstack.errors import GroupNotFoundError, ReaderError, Remedy, StorageError, UnsupportedFeatureError, advised
 from virtualstack.formats.base import PARTS, Assembler, Reader, ReadOptions
 from virtualstack.formats.registry import find_reader
-from virtualstack.manifests import ManifestGroup, Refusal
+from virtualstack.manifests import ManifestArray, ManifestGroup, Refusal, inheriting, labels_of
 from virtualstack.options import OnError, Unsupported
 from virtualstack.printable import counted, first_names
 from virtualstack.storage import Allow, Stale, Storage, StorageLike
@@ -83,15 +83,19 @@ class Opening:
         )
 
     def node(self, root: ManifestGroup, /, *, with_children: bool = False) -> ManifestGroup:
-        """Return the group that the options name; see :func:`select_group`.
+        """Return the group that the options name, with the labels of the groups above it; see :func:`select_group`.
 
         For one dataset, without children, the fields of a swath or grid of HDF-EOS5 are one group. If a file has only
         one of these and no group is named, it is opened.
         """
         path = self.options.group
-        if with_children:
-            return select_group(root, path)
-        return with_fields(select_group(root, only_structure(root) if path is None else path))
+        if path is None and not with_children:
+            path = only_structure(root)
+        node = select_group(root, path)
+        labels: dict[str, ManifestArray] = {}
+        for above in _groups_above(root, path):
+            labels |= labels_of(above)
+        return inheriting(node if with_children else with_fields(node), labels)
 
     def dataset(self, node: ManifestGroup, /, *, loadable_variables: str | Iterable[str] | None = None) -> xr.Dataset:
         """Make the virtual dataset of a group; see :func:`virtualstack.dataset.to_dataset`.
@@ -151,11 +155,15 @@ def select_group(root: ManifestGroup, path: str | None, /) -> ManifestGroup:
     if not isinstance(node, ManifestGroup):
         raise GroupNotFoundError(f"'{path}' of '{root.url}' is a variable, not a group", url=root.url)
     inherited: dict[str, Any] = {}
-    above: Any = root
-    for name in filter(None, (path or "").split("/")):
+    for above in _groups_above(root, path):
         inherited |= above.attributes
-        above = above.groups[name]
     return replace(node, inherited=inherited) if inherited else node
+
+
+def _groups_above(root: ManifestGroup, path: str | None) -> Iterator[ManifestGroup]:
+    for name in filter(None, (path or "").split("/")):
+        yield root
+        root = root.groups[name]
 
 
 def account_for(

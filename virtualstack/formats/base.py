@@ -115,9 +115,13 @@ class ReadOptions:
         )
 
     def wants(self, path: str, /) -> bool:
-        """Return whether the array at a path is wanted: it is in the group or below it, and not dropped."""
-        group = (self.group or "").strip("/")
-        return path.startswith(f"{group}/" if group else "") and not self.drops(path)
+        """Return whether the array at a path is wanted: it is in the group, or below or above it, and not dropped.
+
+        The group inherits labels of the groups above it.
+        """
+        group = f"/{(self.group or '').strip('/')}/".replace("//", "/")
+        where = f"/{path.strip('/')}".rpartition("/")[0] + "/"
+        return (where.startswith(group) or group.startswith(where)) and not self.drops(path)
 
     def drops(self, path: str, /) -> bool:
         """Return whether a variable is dropped, by its path from the root, with or without a slash before it."""

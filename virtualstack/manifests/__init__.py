@@ -21,7 +21,16 @@ from virtualstack.manifests.counted import count_states
 from virtualstack.manifests.encoding import ChunkEncoding, Fill
 from virtualstack.manifests.filling import reindex
 from virtualstack.manifests.grid import ChunkAxis, ChunkGrid
-from virtualstack.manifests.group import ManifestGroup, ManifestNode, Refusal, text_arrays, unnamed_coordinates
+from virtualstack.manifests.group import (
+    ManifestGroup,
+    ManifestNode,
+    Refusal,
+    inheriting,
+    labels_of,
+    text_arrays,
+    unnamed_coordinates,
+    with_inherited,
+)
 from virtualstack.manifests.indexing import Chunks
 from virtualstack.manifests.inline import inline_array, inlined
 from virtualstack.manifests.manifest import Manifest
@@ -61,10 +70,12 @@ __all__ = [
     "can_cast_floats",
     "count_states",
     "differing_key",
+    "inheriting",
     "inline_array",
     "inlined",
     "is_nan",
     "join_characters",
+    "labels_of",
     "other_meaning",
     "packed_encoding",
     "place_tiles",
@@ -80,4 +91,5 @@ __all__ = [
     "unnamed_coordinates",
     "unpack",
     "value_changing",
+    "with_inherited",
 ]

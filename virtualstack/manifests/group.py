@@ -232,3 +232,29 @@ def unnamed_coordinates(group: ManifestGroup, /) -> list[str]:
 
 type ManifestNode = ManifestGroup | ManifestArray
 """An array or group, as a path in a group names it."""
+
+
+def inheriting(group: ManifestGroup, above: Mapping[str, ManifestArray], /) -> ManifestGroup:
+    """Return a group with those labels of the groups above it whose dimensions it has, as a tree of xarray."""
+    sizes: dict[str, set[int]] = {}
+    for array in group.arrays.values():
+        for dim, n in zip(array.dimension_names or (), array.shape, strict=True):
+            sizes.setdefault(dim, set()).add(n)
+    more = {dim: x for dim, x in above.items() if dim not in group.arrays and sizes.get(dim) == {*x.shape}}
+    return replace(group, arrays={**group.arrays, **more}, loaded=group.loaded | more.keys())
+
+
+def labels_of(group: ManifestGroup, /) -> dict[str, ManifestArray]:
+    """Return the dimension coordinates of a group."""
+    return {name: x for name, x in group.arrays.items() if x.dimension_names == (name,)}
+
+
+def with_inherited(tree: ManifestGroup, /) -> dict[str, ManifestGroup]:
+    """Return the groups of a tree by path, each with the coordinates that its dimensions inherit."""
+    found: dict[str, ManifestGroup] = {}
+    labels: dict[str, dict[str, ManifestArray]] = {}
+    for path, node in tree.walk():
+        above = labels.get(path.rpartition("/")[0], {})
+        labels[path] = {**above, **labels_of(node)}
+        found[path] = inheriting(node, above)
+    return found

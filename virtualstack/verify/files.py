@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import os
 from collections.abc import Collection, Sequence
+from contextlib import ExitStack
 from dataclasses import dataclass
+from pathlib import PurePosixPath
 
 import numpy as np
 import xarray as xr
@@ -76,7 +78,8 @@ def verify_against_files(
     with progress_shown(progress, "verify") as show:
         for done, url in enumerate(map(absolute_url, urls), start=1):
             limited = permitted(Storage.from_option(storage), outermost(url), read_allowed_urls(allow))
-            with open_independently(url, group, limited, is_scanned=True) as source:
+            with ExitStack() as opened:
+                source = _source(url, group, limited, opened)
                 part, length = _part(dataset, source, dim, begin)
                 begin += length
                 present = {str(name) for name in source.variables}
@@ -97,6 +100,18 @@ def verify_against_files(
             if dim in variable.dims and name not in known
         ]
     return Verification(variables=tuple(sorted(names)), n_files=len(urls), differences=tuple(differences))
+
+
+def _source(url: str, group: str | None, storage: Storage, opened: ExitStack) -> xr.Dataset:
+    """Return a group of a file with the labels of its dimensions that the groups above it have."""
+    above = PurePosixPath(f"/{group.strip('/')}").parents if group else ()
+    source, *others = [
+        opened.enter_context(open_independently(url, x, storage, is_scanned=True)) for x in (group, *map(str, above))
+    ]
+    for other in others:
+        inherited = [dim for dim, n in other.sizes.items() if dim in other.indexes and source.sizes.get(dim) == n]
+        source = source.assign_coords({x: other.variables[x] for x in inherited if x not in source.variables})
+    return source
 
 
 def _part(dataset: xr.Dataset, source: xr.Dataset, dim: str | None, begin: int) -> tuple[xr.Dataset, int]:

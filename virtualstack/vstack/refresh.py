@@ -15,12 +15,22 @@ from numpy.typing import NDArray
 
 from virtualstack.combine.absent import with_missing_value
 from virtualstack.combine.fitting import Fitting, fitted
-from virtualstack.combine.part import Part, bundled_in, with_inherited
+from virtualstack.combine.part import Part, bundled_in
 from virtualstack.combine.region import find_boxes
 from virtualstack.dataset import expand_dims, loaded_variable, to_dataset, virtual_array
 from virtualstack.errors import CombineError, ReaderError, StorageError, check_word
 from virtualstack.location import Location
-from virtualstack.manifests import ABSENT, EMPTY, ENTRY, INLINE, ChunkAxis, ChunkManifest, ManifestArray, ManifestGroup
+from virtualstack.manifests import (
+    ABSENT,
+    EMPTY,
+    ENTRY,
+    INLINE,
+    ChunkAxis,
+    ChunkManifest,
+    ManifestArray,
+    ManifestGroup,
+    with_inherited,
+)
 from virtualstack.manifests.manifest import Overlay
 from virtualstack.options import OnMissing
 from virtualstack.printable import MAX_SHOWN_ITEMS, counted, printable

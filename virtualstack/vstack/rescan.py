@@ -5,10 +5,9 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 
-from virtualstack.combine.part import with_inherited
 from virtualstack.errors import CombineError, UnknownFormatError
 from virtualstack.formats.base import Reader, ReadOptions
-from virtualstack.manifests import ManifestGroup
+from virtualstack.manifests import ManifestGroup, with_inherited
 from virtualstack.progress import Progress
 from virtualstack.scanning.many import scan
 from virtualstack.scanning.workers import ExecutorLike

@@ -263,10 +263,18 @@ def test_only_what_is_wanted_is_looked_at(document):
         group_of(document, DMRPP())
     with pytest.raises(MalformedFileError, match=r"'/below/v': nBytes is '-"):
         group_of(document, DMRPP(), group="below")
+    assert not group_of(document, DMRPP(), group="beside").groups["below"].arrays
     document.write_text(text[:start] + text[start:].replace('nBytes="-', 'nBytes="'))
-    with pytest.raises(MalformedFileError, match=r"'/time': nBytes is '-"):
-        group_of(document, DMRPP(), group="")
-    assert list(arrays_by_path(group_of(document, DMRPP(), group="below"))) == ["/below/v", "/below/w"]
+    for group in ("", "below"):  # the group inherits the labels of the root
+        with pytest.raises(MalformedFileError, match=r"'/time': nBytes is '-"):
+            group_of(document, DMRPP(), group=group)
+
+
+def test_a_group_inherits_the_labels_of_the_root(path, document):
+    """Of the file that the document describes, as the reader of HDF5 finds them."""
+    found = vs.open_virtual_dataset(document, group="below").virtual.open().load()
+    with xr.open_dataset(path) as root, xr.open_dataset(path, group="below") as group:
+        xr.testing.assert_identical(found, group.assign_coords({dim: root[dim] for dim in group.dims}))
 
 
 def test_refused_variables_are_named(document):

@@ -183,7 +183,7 @@ def _group(tree: DmrppGroup, document: str, context: DocumentContext, options: R
     arrays: dict[str, ManifestArray] = {}
     for name, element in tree.variables.items():
         path = f"{tree.path}/{name}"
-        if options.drops(path) or not _is_wanted(tree.path, options.group):
+        if not options.wants(path):
             continue
         try:
             array, found = read_variable(element, path, tree.axes[name], tree, context)
@@ -200,12 +200,6 @@ def _group(tree: DmrppGroup, document: str, context: DocumentContext, options: R
         refusals=tuple(refusals),
         url=document,
     )
-
-
-def _is_wanted(path: str, group: str | None) -> bool:
-    """Return whether the variables of a group are wanted: the group is the wanted one, or below it."""
-    wanted = f"/{group.strip('/')}".rstrip("/") if group else ""
-    return f"{path}/".startswith(f"{wanted}/")
 
 
 def _damaged(document: str, what: str) -> MalformedFileError:

@@ -220,7 +220,7 @@ class HDF5:
 
 def _wants_chunks(path: bytes, options: ReadOptions) -> bool:
     group, _, name = decode_text(path).rpartition("/")
-    return _is_wanted(group, options.group) and not options.drops(f"{group}/{name.removeprefix(NON_COORDINATE)}")
+    return options.wants(f"{group}/{name.removeprefix(NON_COORDINATE)}")
 
 
 @contextmanager
@@ -257,10 +257,8 @@ def _group(
     scope = {name: n for name, n in inherited.items() if name not in {dim.name for dim in declared}}
     scope |= {dim.name: dim.length for dim in declared if dim.is_unlimited}
     for variable in tree.variables.values():
-        if variable.path in dims.not_variables or not _is_wanted(tree.path, options.group):
-            continue
         name = _netcdf_name(variable.name, tree, dims)
-        if options.drops(f"{tree.path}/{name}"):
+        if variable.path in dims.not_variables or not options.wants(f"{tree.path}/{name}"):
             continue
         array, found = _array(variable, dims, context)
         refusals += found
@@ -270,8 +268,8 @@ def _group(
     sizes = {
         dim: n for array in arrays.values() for dim, n in zip(array.dimension_names or (), array.shape, strict=True)
     }
-    for name, target in tree.external_links.items() if _is_wanted(tree.path, options.group) else ():
-        if options.drops(path := f"{tree.path}/{name}"):
+    for name, target in tree.external_links.items():
+        if not options.wants(path := f"{tree.path}/{name}"):
             continue
         linked = links.follow(path, target)
         if isinstance(linked, Refusal):
@@ -330,10 +328,3 @@ def _netcdf_name(name: str, tree: HDF5Group, dims: Dimensions) -> str:
         return name
     taken = tree.variables.get(stripped)
     return stripped if taken is None or taken.path in dims.not_variables else name
-
-
-def _is_wanted(path: str, group: str | None) -> bool:
-    if group is None:
-        return True
-    wanted = "/" + group.strip("/") if group.strip("/") else ""
-    return path == wanted or path.startswith(wanted + "/") or wanted.startswith(path + "/") or not path
