@@ -244,8 +244,41 @@ def test_a_file_without_times_adds_none(lengths, tmp_path):
     assert looked.plan == (("along 'time'",) if sum(map(bool, lengths)) > 1 else ())
     assert len(looked.failures) == 0
     odd = write(tmp_path / "odd.nc", time=[], lat=days(0, 9))
-    refuse("coordinate 'lat' differs", [odd, *paths])
+    refuse("coordinate 'lat' differs.*join='outer'", [odd, *paths])
+    opened = [x.drop_vars("area") for x in (*opened, xr.open_dataset(odd))]
+    expected = xr.concat(opened, "time", data_vars="minimal", coords="minimal", compat="equals", join="outer")
+    found = vs.open_virtual_mfdataset([odd, *paths], join="outer", drop_variables="area").virtual.open().load()
+    xr.testing.assert_equal(found, expected.load())
     refuse("both have time no labels", [write(tmp_path / f"e{i}.nc", time=[]) for i in range(2)])
+
+
+@pytest.mark.parametrize("numbers", [(2, 0), (0, 3), (2, 0, 3, 0)])
+def test_a_day_without_stations_is_a_day(numbers, tmp_path):
+    """Only files without elements along the joined dimension add none."""
+    paths = []
+    for i, n in enumerate(numbers):
+        day = xr.Dataset({"t": (("time", "station"), np.arange(n)[None] + 10.0 * i)})
+        paths.append(tmp_path / f"{i}.nc")
+        day = day.assign_coords(time=pd.to_datetime([f"2020-01-0{i + 1}"]), station=np.arange(n))
+        day.to_netcdf(paths[-1], engine="netcdf4")
+    refuse("coordinate 'station' differs .*join='outer'", paths)
+    opened = [xr.open_dataset(path) for path in paths]
+    for join in ("outer", "inner"):
+        expected = xr.concat(opened, "time", join=join, data_vars="minimal", coords="minimal", compat="equals")
+        for given in (paths, paths[::-1]):
+            found = vs.open_virtual_mfdataset(given, join=join).virtual.open().load()
+            xr.testing.assert_equal(found, expected.load())
+
+
+def test_an_empty_tile_is_joined_with_its_row(tmp_path):
+    """A file without times of the second of two tiles."""
+    paths = [
+        write(tmp_path / f"{t}{x}.nc", time=days(2 * t, 2 * (t < 2)), lat=days(3 * x, 3)) for t, x in ((0, 0), (0, 1), (2, 1))
+    ]
+    expected = vs.open_virtual_mfdataset(paths[:2]).virtual.open().load()
+    xr.testing.assert_identical(vs.open_virtual_mfdataset(paths).virtual.open().load(), expected)
+    write(paths[2], time=[], lat=days(9, 3))
+    refuse("coordinate 'lat' differs.*[Ll]eave the file without elements out", paths)
 
 
 def test_a_group_that_is_empty_along_another_dimension_is_not_lost(tmp_path):

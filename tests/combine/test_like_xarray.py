@@ -237,6 +237,21 @@ def test_a_missing_value_is_the_same_as_a_missing_value_only(loadable, tmp_path)
         refuse("'h' does not have the dimension .* differs between", [paths[i] for i in pair], **options)
 
 
+@pytest.mark.parametrize("order", [1, -1])
+@pytest.mark.parametrize("more", [{"dtype": "f8"}, {"dtype": "i4"}, {"dtype": "i2", "scale_factor": 0.01}])
+def test_numbers_of_two_dtypes_may_be_the_same(more, order, tmp_path):
+    """As float32 in one file, and packed in the other: their values count, as in xarray."""
+    encodings = [{"dtype": "f4", "_FillValue": None}, {"_FillValue": -9} | more][::order]
+    datasets = [xr.Dataset({"a": ("t", [1.0]), "h": ("x", [0.0, 2.0, 5.0])}, {"t": [i]}) for i in range(2)]
+    paths = written(tmp_path, datasets, h=encodings)
+    found = vs.open_virtual_mfdataset(paths).virtual.open().load()
+    expected = joined_plainly(paths)
+    xr.testing.assert_equal(found, expected)
+    assert found["h"].dtype == expected["h"].dtype
+    datasets[1]["h"][2] = 6.0
+    refuse("'h' .* differs between .*5.0 and 6.0|5 and 6|6.0 and 5.0", written(tmp_path, datasets, h=encodings))
+
+
 @pytest.mark.parametrize("unpack", [False, True, "differing"])
 def test_dates_of_two_calendars_are_refused_with_a_remedy_that_works(unpack, tmp_path):
     paths = two_files(tmp_path, {}, {})

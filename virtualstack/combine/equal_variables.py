@@ -210,7 +210,9 @@ def _differs(
 def _structural_difference(left: xr.Variable, right: xr.Variable) -> _Difference | None:
     """Return a difference that is known without reading values, or ``None``."""
     a, b = virtual_array(left), virtual_array(right)
-    if left.dims != right.dims or left.shape != right.shape or left.dtype != right.dtype:
+    kinds = {left.dtype.kind, right.dtype.kind}
+    is_comparable = left.dtype == right.dtype or kinds <= set("biuf") or kinds in ({"M"}, {"m"}, {"S"}, {"U"})
+    if left.dims != right.dims or left.shape != right.shape or not is_comparable:
         what = [f"{x.dims} {x.shape} '{x.dtype}'" for x in (left, right)]
         return _Difference(" and ".join(what), *what)
     if a is None or b is None or (key := other_meaning(a, b)) is None:

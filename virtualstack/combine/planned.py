@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, replace
 from types import MappingProxyType
 from typing import Any
@@ -18,7 +18,7 @@ from virtualstack.combine.conflicts import Rules
 from virtualstack.combine.new_dim import with_new_dim
 from virtualstack.combine.part import Part
 from virtualstack.dataset import loaded_variable, virtual_array
-from virtualstack.errors import CombineError
+from virtualstack.errors import CombineError, Remedy
 from virtualstack.planning import Duplicates, FileFacts, Grid, Plan, make_plan
 from virtualstack.planning.labels import is_dates
 from virtualstack.reading import read_array
@@ -138,15 +138,22 @@ def plan_parts(nodes: Nodes, how: Planning, rules: Rules, storage: Storage, /) -
         whole = [planned(part, i, plan, rules) for i, part in enumerate(parts) if i not in left_out]
         for i in plan.empty:
             part = planned(parts[i], i, plan, rules)
-            whole = _with_empty(whole, part, rules, storage) if whole else [part]
+            whole = _with_empty(whole, part, plan.dims, rules, storage) if whole else [part]
         made[path] = whole
     return made, plan
 
 
-def _with_empty(parts: Sequence[Part], empty: Part, rules: Rules, storage: Storage) -> list[Part]:
-    """Return parts of which one is joined with a part without elements along a dimension; all else must be the same."""
-    rules = replace(rules, join="exact")
-    k = next((k for k, part in enumerate(parts) if part.variables.keys() == empty.variables.keys()), 0)
+def _with_empty(
+    parts: Sequence[Part], empty: Part, dims: Collection[str], rules: Rules, storage: Storage
+) -> list[Part]:
+    """Return parts of which one is joined with a part without elements along a dimension."""
+    names = empty.variables.keys()
+    alike = [k for k, part in enumerate(parts) if part.variables.keys() == names]
+    labels = {dim: index.index for dim, index in empty.indexes.items() if dim in dims and empty.sizes[dim]}
+    there = [k for k in alike if all(x.equals(parts[k].indexes[dim].index) for dim, x in labels.items())]
+    if not there:
+        rules = replace(rules, join="exact", remedies=(Remedy("leave the file without elements out"),))
+    k = next(iter(there or alike), 0)
     dim = next((dim for dim, n in empty.sizes.items() if not n and parts[k].sizes.get(dim)), None)
     if dim is None:  # another group of a tree
         joined = merge_parts([parts[k], empty], rules, storage)

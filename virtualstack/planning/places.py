@@ -78,7 +78,7 @@ def _rank(dim: str, found: Distinct, files: Sequence[Named], tolerance: Any) -> 
                 right_url=file.source,
             )
     try:
-        order = sorted(range(len(labels)), key=lambda n: lowest(labels[n]))
+        order = sorted((n for n, x in enumerate(labels) if len(x)), key=lambda n: lowest(labels[n]))
     except TypeError as error:
         raise CombineError(
             f"labels of '{dim}' such as {labels[0][0]!r} in {files[0].called} have no order: {error}",
@@ -87,14 +87,14 @@ def _rank(dim: str, found: Distinct, files: Sequence[Named], tolerance: Any) -> 
             property="labels",
             left_url=files[0].source,
         ) from error
-    rank, last, n = np.zeros(len(order), np.intp), labels[order[0]], 0
+    rank, last, n = np.zeros(len(labels), np.intp), labels[order[0]], 0
     for b in order[1:]:
         n += _is_before(last, labels[b], tolerance)
         rank[b] = n
         last = labels[b] if highest(labels[b]) > highest(last) else last
     if len(labels) == 2 and labels[0][::-1].equals(labels[1]):
         return rank, False  # one place; join= says whether the labels are aligned
-    return (n - rank if _descend(dim, found, files) else rank), n + 1 == len(order)
+    return (n - rank if _descend(dim, found, files) else rank), n + 1 == len(labels)
 
 
 def _descend(dim: str, found: Distinct, files: Sequence[Named]) -> bool:

@@ -164,8 +164,7 @@ class _Maker:
         self.by: dict[str, str] = {}
         self.kept: dict[int, dict[str, NDArray[np.intp]]] = {}
         self.duplicates: list[Duplicate] = []
-        filled = {dim for file in files for dim, n in file.sizes.items() if n}
-        self.empty = [i for i, x in enumerate(files) if any(not n and dim in filled for dim, n in x.sizes.items())]
+        self.empty = [i for i in range(len(files)) if _is_empty(i, files)]
         self.left_out: set[int] = {*self.empty}
         self.labels: dict[str, list[Any]] = {}
         self.is_crowded = False
@@ -429,6 +428,17 @@ def _all_labels(
         **{dim: its[i] for dim, its in along.items() if i in its},
         **file.labels,
     }
+
+
+def _is_empty(i: int, files: Sequence[FileFacts]) -> bool:
+    """Return whether a file has no elements along a dimension of others, and no labels that they do not have."""
+    others = [file for k, file in enumerate(files) if k != i]
+    own = {dim for dim, n in files[i].sizes.items() if not n and any(file.sizes.get(dim) for file in others)}
+    return bool(own) and not any(
+        len(x) and not any(x.equals(file.labels.get(dim)) for file in others)
+        for dim, x in files[i].labels.items()
+        if is_dates(x)
+    )
 
 
 def _unlabelled(files: Sequence[FileFacts]) -> list[str]:
