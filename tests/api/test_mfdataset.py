@@ -273,7 +273,8 @@ def test_a_day_without_stations_is_a_day(numbers, tmp_path):
 def test_an_empty_tile_is_joined_with_its_row(tmp_path):
     """A file without times of the second of two tiles."""
     paths = [
-        write(tmp_path / f"{t}{x}.nc", time=days(2 * t, 2 * (t < 2)), lat=days(3 * x, 3)) for t, x in ((0, 0), (0, 1), (2, 1))
+        write(tmp_path / f"{t}{x}.nc", time=days(2 * t, 2 * (t < 2)), lat=days(3 * x, 3))
+        for t, x in ((0, 0), (0, 1), (2, 1))
     ]
     expected = vs.open_virtual_mfdataset(paths[:2]).virtual.open().load()
     xr.testing.assert_identical(vs.open_virtual_mfdataset(paths).virtual.open().load(), expected)
@@ -759,6 +760,28 @@ def test_a_coder_of_times_decides_as_in_xarray(tmp_path, how):
         assert vds.time.dtype == expected.time.dtype
 
 
+@pytest.mark.parametrize("target", ["a.json", "a.parq", "a.vstack", "a.icechunk"])
+def test_dates_of_cftime_are_written_as_numbers(tmp_path, target):
+    """As xarray writes them: with the units and the calendar of the files, or others."""
+    coder = xr.coders.CFDatetimeCoder(use_cftime=True)
+    paths = [tmp_path / f"{i}.nc" for i in range(2)]
+    for i, path in enumerate(paths):
+        time = pd.date_range("2001-01-01T00", periods=2, freq="48h") + i * pd.Timedelta("84h")
+        run = xr.Variable("time", time - pd.Timedelta(hours=1))
+        made = xr.Dataset({"v": ("time", [1.0, 2.0])}, {"time": time, "run": run})
+        made.to_netcdf(
+            path, engine="netcdf4", encoding={"time": {"units": f"{'days hours'.split()[i]} since 2001-01-01"}}
+        )
+    expected = xr.concat([xr.load_dataset(path, decode_times=coder) for path in paths], "time")
+    vds = vs.open_virtual_mfdataset(paths, decode_times=coder, loadable_variables="run")
+    assert vds["time"].dtype == vds["run"].dtype == object
+    write = {"json": "to_kerchunk", "parq": "to_kerchunk", "vstack": "to_vstack", "icechunk": "to_icechunk"}
+    getattr(vds.virtual, write[target.rpartition(".")[2]])(tmp_path / target)
+    xr.testing.assert_equal(xr.load_dataset(tmp_path / target, engine="virtualstack", decode_times=coder), expected)
+    expected = xr.concat([xr.load_dataset(path) for path in paths], "time")
+    xr.testing.assert_equal(xr.load_dataset(tmp_path / target, engine="virtualstack"), expected)
+
+
 def test_characters_are_not_joined_to_another_text(tmp_path):
     """xarray reads each file's as one text, and two files as two."""
     for i, text in enumerate(("ab", "cde")):
@@ -997,7 +1020,8 @@ def test_groups_inherit_the_dates_of_the_root(tmp_path):
     expected = xr.concat(sources, "time", join="exact", **MINIMAL)
     xr.testing.assert_identical(vs.open_virtual_mfdataset(paths, group="PRODUCT").virtual.open().load(), expected)
     xr.testing.assert_identical(
-        xr.open_mfdataset(paths, engine="virtualstack", group="PRODUCT", combine="by_coords", **MINIMAL).load(), expected
+        xr.open_mfdataset(paths, engine="virtualstack", group="PRODUCT", combine="by_coords", **MINIMAL).load(),
+        expected,
     )
     tree = vs.open_virtual_mfdatatree(paths, group="PRODUCT")
     xr.testing.assert_identical(tree.to_dataset().virtual.open().load(), expected)

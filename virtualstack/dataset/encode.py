@@ -187,6 +187,7 @@ def encoded_variable(name: str, variable: xr.Variable, /) -> xr.Variable:
         ) from error
     loaded = xr.Variable(variable.dims, values, variable.attrs)
     _check_unpacked(name, loaded)
+    times = xr.coders.CFDatetimeCoder(use_cftime=True) if loaded.dtype.kind == "O" else True
     for drop in ((), _PACKING):
         kept = {key: value for key, value in encoding.items() if key not in drop}
         # xarray adds a _FillValue of NaN to floats if the encoding does not have one; None prevents this.
@@ -198,7 +199,7 @@ def encoded_variable(name: str, variable: xr.Variable, /) -> xr.Variable:
                 if encoded.attrs.keys() == loaded.attrs.keys() and encoded.dtype == loaded.dtype:
                     return encoded  # the values are stored unchanged
                 encoded.encoding = {}  # a _FillValue of None in the encoding would count as a fill value
-                decoded = conventions.decode_cf_variable(name, encoded, stack_char_dim=False)
+                decoded = conventions.decode_cf_variable(name, encoded, decode_times=times, stack_char_dim=False)
             except (ValueError, TypeError, KeyError, OverflowError, NotImplementedError):  # KeyError: "nanoseconds"
                 continue
         if _same_values(decoded, loaded):
