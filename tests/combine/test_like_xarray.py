@@ -237,6 +237,32 @@ def test_a_missing_value_is_the_same_as_a_missing_value_only(loadable, tmp_path)
         refuse("'h' does not have the dimension .* differs between", [paths[i] for i in pair], **options)
 
 
+def test_dates_and_numbers_that_are_packed_differently_are_compared(tmp_path):
+    """xr.merge asks whether bounds of a model's calendar are equal, although they count from two dates."""
+    days = xr.date_range("2000-01-01", periods=20, calendar="noleap", use_cftime=True)
+    both = xr.Dataset(
+        {"b": (("t", "nv"), np.stack([days, days.shift(1, "D")], 1)), "h": ("x", [0.5, 7.0, 2.0])}, {"t": days}
+    )
+    paths = []
+    for i, name in enumerate("vw"):
+        dates = {"units": f"days since {2000 - i}-01-01", "calendar": "noleap", "dtype": "f8"}
+        encoding = {"t": dates, "b": dates, "h": {"dtype": "i2", "scale_factor": 0.5 / (i + 1), "_FillValue": -9 - i}}
+        paths.append(tmp_path / f"{name}.nc")
+        both.assign({name: ("t", np.arange(20.0))}).to_netcdf(paths[-1], engine="netcdf4", encoding=encoding)
+    plain = [xr.load_dataset(path) for path in paths]
+    virtual = [vs.open_virtual_dataset(path) for path in paths]
+    for join in (xr.merge, xr.combine_by_coords):
+        for compat in ("no_conflicts", "equals", "broadcast_equals"):
+            options = {"compat": compat, "join": "exact", "combine_attrs": "override"}
+            xr.testing.assert_equal(join(virtual, **options).virtual.open().load(), join(plain, **options))
+    found = vs.open_virtual_mfdataset(paths, unpack=True)
+    xr.testing.assert_equal(found.virtual.open().load(), xr.merge(plain, compat="equals", join="exact"))
+    for datasets in (plain, virtual):
+        datasets[1] = datasets[1].assign(b=datasets[1]["b"].roll(nv=1))
+        with pytest.raises(ValueError, match=r"conflicting values for variable 'b'"):
+            xr.merge(datasets, compat="no_conflicts", join="exact")
+
+
 @pytest.mark.parametrize("order", [1, -1])
 @pytest.mark.parametrize("more", [{"dtype": "f8"}, {"dtype": "i4"}, {"dtype": "i2", "scale_factor": 0.01}])
 def test_numbers_of_two_dtypes_may_be_the_same(more, order, tmp_path):

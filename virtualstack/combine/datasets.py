@@ -99,7 +99,7 @@ class CombineOptions:
             new_dim=check_labellings(new_dim),
             planning=Planning(dims=tuple(dims), along=_along(combine, concat_dim), duplicates=duplicates),
             labels=dict(labels or {}),
-            unpack_where_differing=unpack in ("differing", None),
+            unpack_where_differing=unpack is not False,
             decode_times=decode_times is not False,
         )
 

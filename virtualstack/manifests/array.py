@@ -25,7 +25,14 @@ from virtualstack.manifests.index_keys import index_chunks, index_view
 from virtualstack.manifests.indexing import Chunks, transpose
 from virtualstack.manifests.joining import equal
 from virtualstack.manifests.manifest import Manifest
-from virtualstack.manifests.values import NotWrittenError, missing_in, needs_values, numbers_of, values_of
+from virtualstack.manifests.values import (
+    NotWrittenError,
+    decoded_values,
+    missing_in,
+    needs_values,
+    numbers_of,
+    values_of,
+)
 from virtualstack.manifests.verdict import Verdict
 from virtualstack.manifests.view import ManifestView
 
@@ -373,7 +380,7 @@ class ManifestArray(NDArrayOperatorsMixin):
         if self.equals(other):
             return ~nulls(self)  # a missing value equals none, not even itself
         # numbers of one meaning need not be unpacked to be compared
-        read = values_of if differing_key(self.cf, other.cf, self.dtype) else numbers_of
+        read = decoded_values if differing_key(self.cf, other.cf, self.dtype) else numbers_of
         what = "it is compared, which vs.combine_datasets([...]) does at any size"
         equal_numbers = Verdict(None, self.shape, lambda: np.asarray(read(self, what) == read(other, what)))
         return equal_numbers & ~nulls(self) if self.cf else equal_numbers  # one number may mean missing in both

@@ -235,9 +235,13 @@ def where(condition: Any, *values: Any) -> Any:
     """
     if len(values) != 2 or isinstance(condition, ManifestArray) or _have_values(values):
         return np.where(_truth(condition), *map(np.asarray, values))
-    if isinstance(condition, Verdict) and isinstance(values[0], ManifestArray) and values[0].equals(values[1]):
-        return values[0]
+    first, other = values
+    if isinstance(condition, Verdict) and isinstance(first, ManifestArray) and first.equals(other):
+        return first
     wanted = _truth(condition)
+    if isinstance(first, ManifestArray) and isinstance(other, ManifestArray) and wanted.all():
+        if (first.shape, first.dtype) == (other.shape, other.dtype) and first.shape == wanted.shape:
+            return first  # the other one may be packed differently
     array = next(x for x in values if isinstance(x, ManifestArray))
     dtype = result_type(*values)
     dtype = array.dtype if dtype is AS_STORED else dtype

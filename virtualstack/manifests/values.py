@@ -13,7 +13,7 @@ from numpy.typing import NDArray
 from xarray import conventions
 
 from virtualstack.cache import ByteCache
-from virtualstack.codecs.cf_times import datetime_units
+from virtualstack.codecs.cf_times import CODING_ERRORS, datetime_units
 from virtualstack.errors import Remedy, VirtualValuesError
 from virtualstack.sizes import human_bytes
 
@@ -51,6 +51,16 @@ def values_of(array: _Array, what: str, /) -> NDArray[Any]:
         raise needs_values(array, f"{what}, and its numbers are packed by {packing}", Remedy("open with", unpack=True))
     values = numbers_of(array, what)
     return _decoded(values, {"_Encoding": array.cf["_Encoding"]}) if array.cf and array.dtype.kind == "S" else values
+
+
+def decoded_values(array: _Array, what: str, /) -> NDArray[Any]:
+    """Return all values of a small array as xarray decodes them."""
+    numbers = numbers_of(array, what)
+    has_times = "dtype" in array.cf or datetime_units(array.cf.get("units"))
+    try:
+        return _decoded(numbers, {key: value for key, value in array.cf.items() if key != "units" or has_times})
+    except CODING_ERRORS as error:
+        raise needs_values(array, f"{what}, and it cannot be decoded: {error}") from error
 
 
 def numbers_of(array: _Array, what: str, /) -> NDArray[Any]:
