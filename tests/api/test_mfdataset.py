@@ -769,9 +769,7 @@ def test_dates_of_cftime_are_written_as_numbers(tmp_path, target):
         time = pd.date_range("2001-01-01T00", periods=2, freq="48h") + i * pd.Timedelta("84h")
         run = xr.Variable("time", time - pd.Timedelta(hours=1))
         made = xr.Dataset({"v": ("time", [1.0, 2.0])}, {"time": time, "run": run})
-        made.to_netcdf(
-            path, engine="netcdf4", encoding={"time": {"units": f"{'days hours'.split()[i]} since 2001-01-01"}}
-        )
+        made.to_netcdf(path, engine="netcdf4", encoding={"time": {"units": f"{['days', 'hours'][i]} since 2001-01-01"}})
     expected = xr.concat([xr.load_dataset(path, decode_times=coder) for path in paths], "time")
     vds = vs.open_virtual_mfdataset(paths, decode_times=coder, loadable_variables="run")
     assert vds["time"].dtype == vds["run"].dtype == object

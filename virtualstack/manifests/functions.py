@@ -239,9 +239,9 @@ def where(condition: Any, *values: Any) -> Any:
     if isinstance(condition, Verdict) and isinstance(first, ManifestArray) and first.equals(other):
         return first
     wanted = _truth(condition)
-    if isinstance(first, ManifestArray) and isinstance(other, ManifestArray) and wanted.all():
-        if (first.shape, first.dtype) == (other.shape, other.dtype) and first.shape == wanted.shape:
-            return first  # the other one may be packed differently
+    are_virtual = isinstance(first, ManifestArray) and isinstance(other, ManifestArray)
+    if are_virtual and wanted.all() and first.dtype == other.dtype and wanted.shape == first.shape == other.shape:
+        return first  # the other one may be packed differently
     array = next(x for x in values if isinstance(x, ManifestArray))
     dtype = result_type(*values)
     dtype = array.dtype if dtype is AS_STORED else dtype
