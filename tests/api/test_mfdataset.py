@@ -174,6 +174,30 @@ def test_descending_coordinates_stay_descending(tmp_path):
     check(vds, plain(paths, combine="by_coords"))
 
 
+def test_variables_that_are_divided_differently_are_joined_each(tmp_path):
+    """One by seasons and the other by years: only the whole must have the same labels, as xarray and the survey say."""
+    time = pd.date_range("2001-01-01", "2002-12-31", freq="10D")
+    rng = np.random.default_rng(0)
+    whole = xr.Dataset({x: (("time", "x"), rng.random((len(time), 2))) for x in ("pr", "tas")}, {"time": time})
+    parts = [
+        (name, part) for name, freq in (("pr", "QS"), ("tas", "YS")) for _, part in whole[name].resample(time=freq)
+    ]
+    paths = [tmp_path / f"{name}_{i}.nc" for i, (name, _) in enumerate(parts)]
+    for path, (_, part) in zip(paths, parts, strict=True):
+        part.to_netcdf(path, engine="netcdf4")
+    xr.Dataset({"area": ("x", [1.0, 2.0])}).to_netcdf(tmp_path / "fx.nc", engine="netcdf4")
+    for given, expected in ((paths, whole), ([*paths[::-1], tmp_path / "fx.nc"], whole.assign(area=("x", [1.0, 2.0])))):
+        found = vs.open_virtual_mfdataset(given)
+        xr.testing.assert_equal(found.virtual.open().load(), expected)
+        xr.testing.assert_equal(plain(given, combine="by_coords"), expected)
+        assert found.encoding["unlimited_dims"] == {"time"}
+        assert vs.survey(given).plan == ("along 'time'",)
+    refuse("coordinate 'time' differs.*join='outer'", paths[1:])
+    assert "coordinate 'time' differs" in vs.survey(paths[1:]).plan[1]
+    found = vs.open_virtual_mfdataset(paths[1:], join="outer").virtual.open().load()
+    xr.testing.assert_equal(found, plain(paths[1:], combine="by_coords", join="outer"))
+
+
 def test_files_of_other_variables_stand_side_by_side(tmp_path):
     """As in archives with one variable a file; what they share must be equal."""
     paths = [write(tmp_path / f"{n}{i}.nc", time=days(2 * i, 2), names=(n,)) for n in "vw" for i in range(3)]

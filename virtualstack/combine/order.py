@@ -18,7 +18,7 @@ from virtualstack.combine.part import Part
 from virtualstack.combine.planned import facts_of
 from virtualstack.errors import CombineError, Remedy
 from virtualstack.manifests import ABSENT
-from virtualstack.planning.labels import distinct_labels, span
+from virtualstack.planning.labels import all_labels, distinct_labels, span
 from virtualstack.planning.places import find_places, labelled_in_all
 from virtualstack.planning.questions import at_one_place, overlapping
 from virtualstack.storage import Storage
@@ -125,12 +125,7 @@ def _place(part: Part) -> object:
 
 def _span(parts: Sequence[Part], rules: Rules) -> dict[str, pd.Index[Any]]:
     """Return the sorted labels of all files along each dimension."""
-    spans = {}
-    for dim in _labelled(parts):
-        found = distinct_labels([part.indexes[dim].index for part in parts], rules.tolerance)
-        merged = found.labels[0].append(list(found.labels[1:])) if len(found.labels) > 1 else found.labels[0]
-        spans[dim] = merged.unique().sort_values() if len(found.labels) > 1 else merged.sort_values()
-    return spans
+    return {dim: all_labels([part.indexes[dim].index for part in parts], rules.tolerance) for dim in _labelled(parts)}
 
 
 def have_an_order(parts: Sequence[Part], rules: Rules, /) -> bool:

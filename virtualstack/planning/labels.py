@@ -205,6 +205,13 @@ def distinct_labels(indexes: Sequence[Labels], /, tolerance: Any = None) -> Dist
     return Distinct(tuple(seen[n] for n in kept.tolist()), np.searchsorted(kept, stand_for)[which])
 
 
+def all_labels(indexes: Sequence[Labels], tolerance: Any, /) -> Labels:
+    """Return the sorted labels of all files."""
+    found = distinct_labels(indexes, tolerance).labels
+    merged = found[0].append(list(found[1:])).unique() if len(found) > 1 else found[0]
+    return merged.sort_values()
+
+
 def _are_equal(a: Labels, b: Labels) -> bool:
     if a is b or a.equals(b) or not (len(a) or len(b)):
         return True

@@ -14,9 +14,9 @@ from virtualstack.errors import CombineError
 from virtualstack.planning.dimension import main_dimension
 from virtualstack.planning.facts import FileFacts
 from virtualstack.planning.gaps import MissingSteps, missing_steps
-from virtualstack.planning.labels import Labels, distinct_labels, is_dates, is_jitter, misfit, span
+from virtualstack.planning.labels import Labels, all_labels, distinct_labels, is_dates, is_jitter, misfit, span
 from virtualstack.planning.overlaps import count_shared, label_codes
-from virtualstack.planning.places import find_places, labelled_in_all
+from virtualstack.planning.places import Place, find_places, labelled_in_all
 from virtualstack.planning.questions import at_one_place, duplicated, overlapping, without_labels
 from virtualstack.planning.sources import FromAttribute, FromName, names_of_two
 from virtualstack.planning.telling import Axis, candidates, enough_words, telling_words
@@ -366,15 +366,23 @@ class _Maker:
     def plan_of(self, question: CombineError | None) -> Plan:
         """Return the plan."""
         there = [i for i in range(len(self.files)) if i not in self.left_out]
-        order, places = there, []
+        order, dims = there, (*self.new,)
         if question is None and len(there) > 1:
-            files = [self.files[i] for i in there]
-            places = find_places(files, [self._kept_labels(i) for i in there], self.tolerance)
-            apart = [place for place in places if self.is_exact and not place.is_disjoint]
-            question = misfit(apart[0].dim, files, apart[0].found, self.tolerance) if apart else None
+            places = self._places(there)
             keys = [place.rank for place in reversed(places)]
             order = [there[k] for k in np.lexsort(keys)] if keys else there
-        dims = tuple(dict.fromkeys((*self.new, *(place.dim for place in places if place.is_disjoint))))
+            groups = self._side_by_side(there)
+            if len(groups) == 1:
+                own = [(there, place) for place in places]
+            else:
+                own = [(group, place) for group in groups for place in self._places(group)]
+            dims = tuple(dict.fromkeys((*self.new, *(place.dim for _, place in own if place.is_disjoint))))
+            apart = [(group, place) for group, place in own if not place.is_disjoint]
+            if len(groups) > 1:
+                apart += [(there, place) for place in places if not self._are_whole(place.dim, groups)]
+            if self.is_exact and apart:
+                group, place = apart[0]
+                question = misfit(place.dim, [self.files[i] for i in group], place.found, self.tolerance)
         return Plan(
             dims=dims,
             grows=self._grows(dims),
@@ -392,6 +400,22 @@ class _Maker:
             question=question,
             is_crowded=self.is_crowded,
         )
+
+    def _places(self, members: Sequence[int]) -> list[Place]:
+        return find_places([self.files[i] for i in members], [self._kept_labels(i) for i in members], self.tolerance)
+
+    def _side_by_side(self, members: Sequence[int]) -> list[list[int]]:
+        """Return the files of the same variables, if each variable is in files of one kind; else all files."""
+        groups: dict[frozenset[str], list[int]] = {}
+        for i in members:
+            groups.setdefault(self.files[i].names, []).append(i)
+        is_apart = sum(map(len, groups)) == len(frozenset[str]().union(*groups))
+        return list(groups.values()) if is_apart else [[*members]]
+
+    def _are_whole(self, dim: str, groups: Sequence[Sequence[int]]) -> bool:
+        """Return whether the files of each kind have the same labels together."""
+        whole = [all_labels([self._kept_labels(i)[dim] for i in group], self.tolerance) for group in groups]
+        return len(distinct_labels(whole, self.tolerance).labels) == 1
 
     def _kept_labels(self, i: int) -> dict[str, Labels]:
         kept = self.kept.get(i, {})
