@@ -1,5 +1,6 @@
 import functools
 import os
+import re
 import sys
 import threading
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
@@ -25,6 +26,7 @@ from virtualstack.errors import (
 from virtualstack.formats import registry
 from virtualstack.readers import GRIB, HDF5, TIFF, Format, ReadOptions, find_reader, list_readers
 from virtualstack.storage import Storage
+from virtualstack.storage.listing import find_urls
 
 STORAGE = Storage.from_option(None)
 READERS = {"hdf5": HDF5(), "grib": GRIB(), "tiff": TIFF()}
@@ -143,6 +145,25 @@ def test_directories_are_found_by_what_is_in_them(write, tmp_path):
     write("other/readme", b"")
     with pytest.raises(UnknownFormatError, match=r"is a directory, and not a store .* Name its files, .*/\*\.nc'"):
         find_reader(tmp_path / "other", STORAGE)
+
+
+@pytest.mark.parametrize(
+    ("names", "pattern"),
+    [
+        (["a.nc", "b.nc"], r"/\*\.nc'"),
+        (["2020/01/31/a.grib2", "2020/02/01/a.grib2", ".cache/x"], r"/\*\*/\*\.grib2'"),
+        ([], r"/\*\.nc'"),
+    ],
+)
+def test_the_files_of_a_folder_are_found_by_the_pattern_that_is_named(names, pattern, tmp_path):
+    """At their depth, and with their suffix."""
+    for name in names:
+        (tmp_path / name).parent.mkdir(parents=True, exist_ok=True)
+        (tmp_path / name).touch()
+    with pytest.raises(UnknownFormatError, match=pattern) as error:
+        find_reader(tmp_path, STORAGE)
+    found = find_urls([re.search("such as '([^']*)'", str(error.value))[1]]) if names else []
+    assert len(found) == sum(not name.startswith(".") for name in names)
 
 
 def test_directories_on_a_server_are_found_too(write, tmp_path):

@@ -28,6 +28,7 @@ from virtualstack.formats.base import Reader
 from virtualstack.location import absolute_url, is_http, is_remote, local_path
 from virtualstack.printable import did_you_mean, printable
 from virtualstack.storage import Source, Storage
+from virtualstack.storage.folders import files_below
 from virtualstack.storage.source import DirectoryError
 from virtualstack.warning import warn
 
@@ -429,11 +430,21 @@ def _of_directory(url: str, storage: Storage) -> Format:
         storage.source(f"{url.rstrip('/')}/zarr.json")  # raises an error if access is denied
     raise UnknownFormatError(
         f"'{url}' is a directory, and not a store of a known format",
-        Remedy(f"name its files, such as '{url.rstrip('/')}/*.nc'"),
+        Remedy(f"name its files, such as '{url.rstrip('/')}/{_pattern_of(url, storage)}'"),
         Remedy("name the reader with", reader=...),
         _LISTED,
         url=url,
     )
+
+
+def _pattern_of(url: str, storage: Storage) -> str:
+    """Return a pattern for the files in a folder, or below it as in ``2020/01/31``, from the first of them."""
+    path = local_path(url)
+    if path is None:
+        first = _first_key(url, storage) or ""
+    else:
+        first = next((name for name, _ in files_below(str(path)) if not name.startswith(".") and "/." not in name), "")
+    return f"{'**/' if '/' in first else ''}*{PurePosixPath(first).suffix or '.nc'}"
 
 
 def _by_magic(source: Source) -> Format | None:
