@@ -248,6 +248,25 @@ def test_duplicates_are_named(tmp_path):
     refuse(rf"{both}; new_dim={{'part': .*}} tells them apart, duplicates='first' keeps", paths[1:])
 
 
+def test_experiments_in_folders_are_no_duplicates(tmp_path):
+    """One began later: to leave a file out would mix them, so that only the new dimension is named."""
+    years = {"ctl": (0, 2, 4), "exp": (2, 4)}
+    paths = {
+        name: [write(tmp_path / name / f"tas_{t}.nc", time=days(t, 2), seed=len(its) + t) for t in its]
+        for name, its in years.items()
+    }
+    files = [path for its in paths.values() for path in its]
+    error = refuse(
+        r"'.*ctl/tas_2.nc' and '.*exp/tas_2.nc' both have time .*; new_dim={'part': .* tells them apart", files
+    )
+    assert "duplicates" not in str(error)
+    options = {"new_dim": {"part": vs.FromName(r"/(ctl|exp)/")}, "drop_variables": ["area"]}
+    refuse("no file for .*join='outer'", files, **options)
+    found = vs.open_virtual_mfdataset(files, join="outer", **options).virtual.open().load()
+    whole = [plain(its, combine="by_coords").drop_vars("area") for its in paths.values()]
+    xr.testing.assert_equal(found, xr.concat(whole, pd.Index(list(paths), name="part"), join="outer"))
+
+
 def test_coordinates_without_an_order_are_named(tmp_path):
     a = write(tmp_path / "a.nc", time=[0, 5, 2])
     b = write(tmp_path / "b.nc", time=[6, 7, 8])

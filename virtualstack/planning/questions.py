@@ -13,7 +13,7 @@ from virtualstack.planning.facts import FileFacts
 from virtualstack.planning.labels import Named, is_dates, is_jitter, misfit, span
 from virtualstack.planning.names import dated, is_date
 from virtualstack.planning.places import Place, highest, lowest
-from virtualstack.planning.sources import FromAttribute, FromName
+from virtualstack.planning.sources import FromAttribute, FromName, name_of
 from virtualstack.planning.telling import Axis, enough_words
 from virtualstack.printable import counted
 
@@ -53,7 +53,8 @@ def duplicated(
 ) -> CombineError:
     """Return the error on files that have the same labels.
 
-    If words in the names tell files apart everywhere, the files are bands or members, and none of them is left out.
+    If words in the names tell files apart everywhere, the files are bands or members, and none of them is left out. Nor
+    is one of two files with the same name in two folders, as experiments are kept.
     """
     first = pairs[0]
     left, right = sorted((first.kept, first.other))
@@ -64,7 +65,8 @@ def duplicated(
     more = f", and so do {len(pairs) - 1:,} more pairs" if len(pairs) > 1 else ""
     sources = _from_names(words)
     telling = [Remedy("{} tells them apart", new_dim=new_dimensions(sources))] if sources else []
-    kept = () if telling and is_everywhere and not is_alone else _KEEP
+    are_in_folders = a.source is not None and b.source is not None and name_of(a.source) == name_of(b.source)
+    kept = () if telling and (are_in_folders or (is_everywhere and not is_alone)) else _KEEP
     return CombineError(
         f"{what}{more}",
         *([*telling, *kept] if is_alone else [*kept, *telling]),
