@@ -21,7 +21,7 @@ def words(remedy, command):
     ("command", "remedy", "python", "said"),
     [
         # values
-        ("build", Remedy("use", drop_variables=...), "use drop_variables=", "use --drop-variable"),
+        ("build", Remedy("use", drop_variables=...), "use drop_variables=", "use --drop-variable NAME"),
         (
             "build",
             Remedy("leave it out with", drop_variables=["x", "y z"]),

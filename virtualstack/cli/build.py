@@ -24,6 +24,7 @@ def reading_files(function: Callable[..., Any]) -> Callable[..., Any]:
         options.executor,
         options.on_error,
         options.inline_limit,
+        options.no_decode_times,
         options.unsupported,
         options.drop_variables,
         options.group,

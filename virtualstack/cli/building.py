@@ -144,7 +144,8 @@ def run(options: Build, /) -> int:
         read = ReadOptions.from_options(is_tree=is_tree, allow=allow)
         written, storage = read_one(options.output, storage=options.storage, options=read)
         open_cube: Any = xr.open_datatree if is_tree else xr.open_dataset
-        cube = open_cube(written, engine="virtualstack", storage=storage)
+        decodes = not options.no_decode_times
+        cube = open_cube(written, engine="virtualstack", storage=storage, decode_times=decodes)
     if options.form != STORE and not options.is_append:  # some chunks may have been rewritten
         facts |= _referred(written, options.output)
     with cube:
@@ -209,7 +210,8 @@ def _write(joined: xr.Dataset | xr.DataTree, options: Build, allow: list[str]) -
     every: dict[str, Any] = {"storage": options.storage}
     mode: dict[str, Any] = {"mode": "w" if options.overwrite else "w-"}
     if options.is_append:
-        mode = {"append_dim": options.append_dim, "join": options.join}
+        keeps_all = options.is_in_order and options.how["duplicates"] is None
+        mode = {"append_dim": options.append_dim, "join": options.join, "ordered": not keeps_all}
     if options.form == STORE:
         every |= {"message": options.message, "relative": options.relative, "allow": allow}
         joined.virtual.to_vstack(options.output, checksums=options.checksums, **mode, **every)
@@ -255,6 +257,8 @@ def _check_options(options: Build) -> None:
             f"--verify compares with unchanged files, so it cannot be used with --join {options.join}. Leave one "
             "of them out"
         )
+    if options.verify and options.no_decode_times:
+        raise click.UsageError("--verify compares decoded values, so it cannot be used with --no-decode-times")
     if options.verify and options.is_append:
         raise click.UsageError(
             "--verify compares all of the output with the files, so it cannot be used with --append. Leave one of "

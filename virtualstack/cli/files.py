@@ -76,6 +76,7 @@ class Files:
     reader: str | None
     group: str | None
     drop_variables: tuple[str, ...]
+    no_decode_times: bool
     unsupported: Unsupported
     inline_limit: int
     unpack: Literal["all", "differing", "never"] | None
@@ -176,7 +177,7 @@ def open_trees(found: ScanResult, options: Files, /) -> list[xr.DataTree]:
         options=found.options,
         storage=found.storage,
         unsupported="skip" if options.unsupported == "skip" else "inline",  # the scan has inlined values
-        decode_times=None,
+        decode_times=not options.no_decode_times,
         unpack=options.unpack == "all",
     )
 
@@ -196,6 +197,7 @@ def open_trees(found: ScanResult, options: Files, /) -> list[xr.DataTree]:
 def open_scanned(found: ScanResult, options: Files, /) -> list[xr.Dataset]:
     """Open the scanned files as one dataset each, or as one of all if they are parts of one index."""
     datasets = found.datasets(
+        decode_times=not options.no_decode_times,
         unpack=options.unpack == "all",
         unsupported="skip" if options.unsupported == "skip" else "raise",  # the scan has inlined values
         on_error=options.on_error,

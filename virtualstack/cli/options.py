@@ -262,6 +262,13 @@ drop_variables = option(
     help="Variable to leave out. Repeatable.",
 )
 
+no_decode_times = option(
+    "--no-decode-times",
+    is_flag=True,
+    section=READING,
+    help="Keep times as the numbers in the files, such as months since a date, which are no dates.",
+)
+
 inline_limit = option(
     "--inline-limit",
     metavar="BYTES",

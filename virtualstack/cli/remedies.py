@@ -14,10 +14,12 @@ if TYPE_CHECKING:
 
 _FLAGS = {
     ("combine", "nested"): "--in-order",
+    ("decode_times", False): "--no-decode-times",
     ("duplicates", None): "--keep-all",
     ("duplicates", "first"): "--keep-first",
     ("duplicates", "last"): "--keep-last",
     ("mode", "w"): "--overwrite",
+    ("ordered", False): "--in-order --keep-all",
 }
 """Options that stand for one value of an argument in Python."""
 
@@ -62,8 +64,8 @@ def in_command_words(
 
 def _option(name: str, value: Any, options: Mapping[str, click.Parameter]) -> str | None:
     """Return the option of an argument with its value, or ``None`` if the command has none that takes the value."""
-    if isinstance(value, str | None) and (flag := _FLAGS.get((name, value))) is not None:
-        return flag if flag in options else None
+    if isinstance(value, str | bool | None) and (flag := _FLAGS.get((name, value))) is not None:
+        return flag if options.keys() >= {*flag.split()} else None
     if name == "append_dim":
         name = name if name in options else "dim"
     elif name == "unpack" and isinstance(value, bool):
@@ -73,10 +75,10 @@ def _option(name: str, value: Any, options: Mapping[str, click.Parameter]) -> st
     if (param := options.get(name)) is None:
         return None
     flag = max(param.opts, key=len)
-    if value is ...:
-        return f"{flag} DIM" if name == "append_dim" else flag
     if getattr(param, "is_flag", False):
         return flag if value is True else None
+    if value is ...:
+        return f"{flag} {param.metavar or '|'.join(getattr(param.type, 'choices', ()))}"
     if name == "storage":
         texts: list[str | None] = [_text(value) if isinstance(value, Code) else json.dumps(value)]
     elif isinstance(value, Mapping):

@@ -94,6 +94,7 @@ def _chunk(text: str) -> tuple[str, int]:
 @option("--workers", type=options.POSITIVE, default=1, help="Processes that answer requests [default: 1].")
 @option(
     "--timeout",
+    metavar="SECONDS",
     type=click.FloatRange(min=0, min_open=True),
     default=60.0,
     help="Seconds to wait for a source [default: 60].",

@@ -26,6 +26,8 @@ KEEP_STORED = Remedy(
 
 _UNCHECKED = Remedy("if it is, take the first file's without a check with", combine_options={"compat": "override"})
 
+_DECODE_BOTH = Remedy("decode both with", unpack="differing")
+
 _BATCH_BYTES = 1 << 26  # bytes of values that are compared at a time
 _MAX_UNASKED_BYTES = 1 << 30  # bytes of values of a variable that are read without a request by the user
 
@@ -190,6 +192,7 @@ class _Difference(NamedTuple):
     how: str
     left: object
     right: object
+    remedies: Sequence[Remedy] = ()
 
 
 def _differs(
@@ -197,6 +200,7 @@ def _differs(
 ) -> CombineError:
     return CombineError(
         f"variable '{name}' {why}, and differs between {first.called} and {other.called}: {found.how}",
+        *found.remedies,
         *remedies,
         variable=name,
         property="values",
@@ -218,7 +222,7 @@ def _structural_difference(left: xr.Variable, right: xr.Variable) -> _Difference
     if a is None or b is None or (key := other_meaning(a, b)) is None:
         return None
     values = a.cf.get(key), b.cf.get(key)
-    return _Difference(f"{key} is {values[0]!r} and {values[1]!r} (unpack='differing' decodes both)", *values)
+    return _Difference(f"{key} is {values[0]!r} and {values[1]!r}", *values, (_DECODE_BOTH,))
 
 
 def _is_provably_equal(left: xr.Variable, right: xr.Variable) -> bool:

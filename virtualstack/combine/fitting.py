@@ -14,7 +14,7 @@ from virtualstack.combine.align import align
 from virtualstack.combine.concat import check_calendars
 from virtualstack.combine.conflicts import Rules, floats_like, is_packed, merge_attributes, unpacked_like
 from virtualstack.combine.part import Part
-from virtualstack.dataset import loaded_variable, to_dataset, to_group, virtual_array
+from virtualstack.dataset import loaded_dataset, loaded_variable, to_group, virtual_array
 from virtualstack.dataset.variables import virtual_variable
 from virtualstack.errors import ChunkAlignmentError, Code, CombineError, Remedy, check_type, check_word
 from virtualstack.manifests import ABSENT, ChunkAxis, ManifestArray, ManifestGroup, other_meaning, unpack
@@ -83,10 +83,8 @@ class Fitting:
 
 
 def load_part(group: ManifestGroup, storage: Storage, loaded: Collection[str], /) -> Part:
-    """Return the part of a group, with some of its variables loaded."""
-    return Part.from_dataset(
-        to_dataset(group, storage=storage, loaded=dict.fromkeys(sorted(group.arrays.keys() & loaded), True))
-    )
+    """Return the part of a group, with some of its variables loaded; see `loaded_dataset`."""
+    return Part.from_dataset(loaded_dataset(group, storage, loaded))
 
 
 def fitted(part: Part, stored: Part, fitting: Fitting, /, *, but: Collection[str]) -> Part:

@@ -160,7 +160,10 @@ type Region = Literal["auto"] | Mapping[str, int | slice | Literal["auto"]]
 """Elements of the store that a part overwrites, by dimension; ``"auto"`` selects those with the part's labels."""
 
 _REMEDIES = (
-    Remedy("the labels of a region cannot change: give the new data the same with assign_coords if they mean the same"),
+    Remedy(
+        "the labels of a region cannot change: give the new data the same with {} if they mean the same",
+        "assign_coords",
+    ),
     Remedy("align it with", "vds.virtual.reindex"),
 )
 

@@ -97,8 +97,10 @@ def _updated(
     if dim in old.sizes:
         _check_labels(dim, [old, *parts])
     others = [] if fitting.join == "exact" else _differing(old, parts, dim)
-    for name in others:
-        parts = [_with_known_labels(name, part, old, fitting) for part in parts]
+    for name in others if fitting.join == "left" else ():
+        parts = [_with_known_labels(name, part, old) for part in parts]
+    for name in [dim, *others] if dim in old.sizes else others:
+        parts = _in_order(name, old, parts)
     parts = [fitted(part, old, fitting, but=[dim, *others]) for part in parts]
     axes = [_axis(dim, old, parts, labels)] if dim in old.sizes else []
     axes += [_axis(name, old, parts, None) for name in others]
@@ -160,16 +162,12 @@ def _part(group: ManifestGroup, *, loaded: set[str], fitting: Fitting) -> Part:
 
 _OF_REFERENCES = (
     Remedy("use {} if the files come in order", "Repository.append"),
-    Remedy(
-        "open the store with vs.open_virtual_dataset, which loads labels, and write it again with",
-        "vds.virtual.to_vstack",
-        mode="w",
-    ),
+    Remedy("open the store with {}, which loads labels, and write it again", "vs.open_virtual_dataset"),
 )
 
 
 def _check_labels(dim: str, parts: Sequence[Part]) -> None:
-    """Check that all parts, of which the store is the first, have labels that ascend and have a common order."""
+    """Check that all parts, of which the store is the first, have distinct labels with a common order."""
     for part in parts:
         found = part.variables.get(dim)
         if found is None or found.ndim > 1 or virtual_array(found) is not None:
@@ -182,21 +180,25 @@ def _check_labels(dim: str, parts: Sequence[Part]) -> None:
                 property="labels",
                 right_url=part.source,
             )
-        index = part.indexes[dim].index if dim in part.indexes else None
-        if index is not None and not (index.is_monotonic_increasing and index.is_unique):
-            remedy = f"sort it with sortby('{dim}')"
-            if index.hasnans:
-                remedy = f"leave out missing labels with isel({dim}=ds.{dim}.notnull()), and {remedy}"
-            elif not index.is_unique:
-                remedy = f"keep one of the duplicate labels with drop_duplicates('{dim}'), and {remedy}"
-            raise CombineError(
-                f"labels of '{dim}' do not ascend in {part.called}, or some are equal or missing. Each label "
-                f"must determine one position: {remedy}",
-                variable=dim,
-                property="order",
-                right_url=part.source,
-            )
+        _check_distinct(dim, part, _label_index(dim, found.values))
     check_kinds(dim, parts, [_label_index(dim, part.variables[dim].values) for part in parts])
+
+
+def _check_distinct(dim: str, part: Part, labels: _Index) -> None:
+    """Refuse labels that do not determine one position each."""
+    if labels.hasnans:
+        what, call = "missing labels", f"isel({dim}=ds.{dim}.notnull())"
+    elif not labels.is_unique:
+        what, call = f"label {labels[labels.duplicated()][0]!s} more than once", f"drop_duplicates('{dim}')"
+    else:
+        return
+    raise CombineError(
+        f"{part.called} has {what} along '{dim}', and each label must determine one position",
+        Remedy("leave them out with", call),
+        variable=dim,
+        property="labels",
+        right_url=part.source,
+    )
 
 
 def _label_index(dim: str, labels: Any) -> _Index:
@@ -213,14 +215,7 @@ def _differing(old: Part, parts: Sequence[Part], dim: str) -> list[str]:
         check_kinds(name, [old, *having], [part.indexes[name].index for part in (old, *having)])
         for part in (old, *having):
             labels = part.indexes[name].index
-            if not labels.is_unique:
-                raise CombineError(
-                    f"{part.called} has label {labels[labels.duplicated()][0]!s} of '{name}' more than once, "
-                    "so labels do not determine a position. Leave the duplicates out with drop_duplicates",
-                    variable=name,
-                    property="labels",
-                    right_url=part.source,
-                )
+            _check_distinct(name, part, labels)
             labels_of_two = distinct_labels([index.index, labels])
             if len(labels_of_two.labels) > 1 and is_jitter(labels_of_two):
                 remedy = Remedy("give it the store's labels with", f"assign_coords({name}=...)")
@@ -229,30 +224,34 @@ def _differing(old: Part, parts: Sequence[Part], dim: str) -> list[str]:
     return found
 
 
-def _with_known_labels(dim: str, part: Part, old: Part, fitting: Fitting) -> Part:
-    """Return a part with its labels in the order of the store's, without labels that the store does not get."""
+def _with_known_labels(dim: str, part: Part, old: Part) -> Part:
+    """Return a part without labels that the store does not have."""
     if dim not in part.indexes:
         return part
-    own, index = old.indexes[dim].index, part.indexes[dim].index
-    at = own.get_indexer(index)
-    if fitting.join == "left":
-        keep = np.flatnonzero(at >= 0)
-        if len(index) and not len(keep):
-            raise CombineError(
-                f"{part.called} has no label of '{dim}' in common with {old.called}, so join='left' would "
-                "leave all of it out",
-                Remedy("add its labels with", join="outer"),
-                variable=dim,
-                property="labels",
-                left_url=old.source,
-                right_url=part.source,
-            )
-        keep = keep[np.argsort(at[keep], kind="stable")]
-    else:
-        keep = np.argsort(_united(own, [index]).get_indexer(index), kind="stable")
-    if np.array_equal(keep, np.arange(len(index))):
-        return part
-    return part.isel(dim, keep)
+    index = part.indexes[dim].index
+    keep = np.flatnonzero(old.indexes[dim].index.get_indexer(index) >= 0)
+    if len(index) and not len(keep):
+        raise CombineError(
+            f"{part.called} has no label of '{dim}' in common with {old.called}, so join='left' would "
+            "leave all of it out",
+            Remedy("add its labels with", join="outer"),
+            variable=dim,
+            property="labels",
+            left_url=old.source,
+            right_url=part.source,
+        )
+    return part if len(keep) == len(index) else part.isel(dim, keep)
+
+
+def _in_order(dim: str, old: Part, parts: Sequence[Part]) -> list[Part]:
+    """Return parts with their labels in the order that the store will have."""
+    indexes = [part.indexes[dim].index if dim in part.indexes else None for part in parts]
+    labels = _united(old.indexes[dim].index, [x for x in indexes if x is not None])
+    made = []
+    for part, index in zip(parts, indexes, strict=True):
+        at = np.arange(0) if index is None else labels.get_indexer(index)
+        made.append(part if (np.diff(at) > 0).all() else part.isel(dim, np.argsort(at)))
+    return made
 
 
 def _united(own: _Index, others: Sequence[_Index]) -> _Index:

@@ -1,7 +1,14 @@
 """Conversion between groups and xarray: virtual variables stay virtual, loaded ones are decoded as in xarray."""
 
 from virtualstack.dataset.declared import declared_dataset
-from virtualstack.dataset.decode import INHERITED, get_child_groups, get_refusals, to_dataset, with_refusals
+from virtualstack.dataset.decode import (
+    INHERITED,
+    get_child_groups,
+    get_refusals,
+    loaded_dataset,
+    to_dataset,
+    with_refusals,
+)
 from virtualstack.dataset.encode import all_virtual, set_encoding, to_group
 from virtualstack.dataset.variables import expand_dims, loaded_variable, make_index, text_coordinates, virtual_array
 
@@ -12,6 +19,7 @@ __all__ = [
     "expand_dims",
     "get_child_groups",
     "get_refusals",
+    "loaded_dataset",
     "loaded_variable",
     "make_index",
     "set_encoding",

@@ -5,7 +5,7 @@ The encoding of the dataset holds other facts about its source, such as unlimite
 
 from __future__ import annotations
 
-from collections.abc import Container, Iterable, Mapping, Sequence
+from collections.abc import Collection, Container, Iterable, Mapping, Sequence
 from dataclasses import replace
 from typing import Any
 
@@ -232,6 +232,18 @@ def to_dataset(
     if isinstance(attributes.get("coordinates"), str) and set(attributes["coordinates"].split()) <= variables.keys():
         coordinates |= set(attributes.pop("coordinates").split())
     return _assemble(variables, coordinates, attributes, notes_on(group, refusals))
+
+
+def loaded_dataset(group: ManifestGroup, storage: Storage, names: Collection[str] | None, /) -> xr.Dataset:
+    """Return the dataset of a store or of an addition to it, with some variables loaded: by default usual ones.
+
+    Times that cannot be decoded, such as months since a date, are numbers.
+    """
+    loaded = None if names is None else dict.fromkeys(sorted(group.arrays.keys() & names), True)
+    try:
+        return to_dataset(group, storage=storage, loaded=loaded)
+    except ReaderError:
+        return to_dataset(group, storage=storage, loaded=loaded, decode_times=False)
 
 
 def _assemble(

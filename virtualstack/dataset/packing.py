@@ -104,7 +104,7 @@ def _check(array: ManifestArray, values: NDArray[Any], read: NDArray[Any], toler
         f"dtype '{array.dtype}' with {dict(array.cf)}{holds}: {values[at]!r} at {at} would read as "
         f"{read[at]!r}",
         Remedy("write values that it can store"),
-        Remedy("replace the variable by one of another dtype with", "vds.virtual.to_vstack", mode="w"),
+        Remedy("replace the variable by one of another dtype with", "vds.virtual.to_vstack(..., mode='w')"),
         variable=array.name,
         feature="values",
     )

@@ -74,8 +74,9 @@ def loaded_variable(
 
 def undecodable(path: str | None, name: str, url: str | None, error: Exception, /) -> ReaderError:
     """Return the error for a loaded variable, at a path in its source, whose values cannot be decoded."""
+    reason = str(error).partition(" Try opening your dataset")[0]  # xarray's advice, which no command has
     return ReaderError(
-        f"variable '{path}' of '{url}' cannot be decoded: {error}",
+        f"variable '{path}' of '{url}' cannot be decoded: {reason}",
         Remedy("open the file with", decode_times=False),
         url=url,
     )

@@ -79,7 +79,9 @@ def _without_container(location: Location, prefixes: tuple[str, ...], variable: 
     return WriterError(
         f"variable '{variable}' has chunks in '{location.url}', but the repository has no virtual chunk container for "
         f"'{prefix}'; {there}",
-        Remedy(f"add icechunk.VirtualChunkContainer('{prefix}', ...) to its configuration, and open a new session"),
+        Remedy(
+            "add {} to its configuration, and open a new session", f"icechunk.VirtualChunkContainer('{prefix}', ...)"
+        ),
         Remedy("write to the path or URL of a new repository, which gets its containers by itself"),
         variable=variable,
         feature=f"virtual chunk container for '{prefix}'",

@@ -9,7 +9,7 @@ from typing import Any, cast
 
 import xarray as xr
 
-from virtualstack.dataset import to_dataset, to_group
+from virtualstack.dataset import loaded_dataset, to_group
 from virtualstack.dataset.opening import account_for
 from virtualstack.errors import UnsupportedFeatureError
 from virtualstack.formats.base import ReadOptions
@@ -74,4 +74,4 @@ def _accounted(group: ManifestGroup) -> ManifestGroup:
 def with_coordinates(group: ManifestGroup, storage: Storage, /) -> ManifestGroup:
     """Return the group of a file with its dimension coordinates loaded, as in a file that is opened."""
     groups = {name: with_coordinates(child, storage) for name, child in group.groups.items()}
-    return replace(to_group(to_dataset(replace(group, groups={}), storage=storage)), groups=groups)
+    return replace(to_group(loaded_dataset(replace(group, groups={}), storage, None)), groups=groups)

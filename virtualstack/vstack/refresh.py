@@ -17,7 +17,7 @@ from virtualstack.combine.absent import with_missing_value
 from virtualstack.combine.fitting import Fitting, fitted
 from virtualstack.combine.part import Part, bundled_in
 from virtualstack.combine.region import find_boxes
-from virtualstack.dataset import expand_dims, loaded_variable, to_dataset, virtual_array
+from virtualstack.dataset import expand_dims, loaded_dataset, loaded_variable, virtual_array
 from virtualstack.errors import CombineError, ReaderError, StorageError, check_word
 from virtualstack.location import Location
 from virtualstack.manifests import (
@@ -203,8 +203,8 @@ def _placed(
 ) -> dict[str, list[Overlay]]:
     """Return the new chunks of the variables of one group of a source."""
     loaded = bundled_in(stored)
-    old = to_dataset(stored, storage=storage, loaded=dict.fromkeys(sorted(loaded), True))
-    new = to_dataset(source, storage=storage, loaded=dict.fromkeys(sorted(loaded & source.arrays.keys()), True))
+    old = loaded_dataset(stored, storage, loaded)
+    new = loaded_dataset(source, storage, loaded)
     new = _expand_dims_like(old, new)
     region = _region(cells, old, new)
     for name in sorted((stored.arrays.keys() & source.arrays.keys()) - loaded - cells.keys()):
@@ -291,7 +291,7 @@ def _check_inline(
     if not pieces:
         return
     dims = array.dimension_names or ()
-    found = to_dataset(source, storage=storage, loaded={name: True})[name]
+    found = loaded_dataset(source, storage, {name})[name]
     new = found.expand_dims([dim for dim in dims if dim not in found.dims])
     sizes = {dim: sum(own.stop - own.start for _, own in runs) for dim, runs in region.items()}
     wanted = {dim: sizes.get(dim, n) for dim, n in zip(dims, array.shape, strict=True)}

@@ -615,9 +615,10 @@ class Repository:
         Use it if files come late, come twice or are processed again. :meth:`append` is for files that come in order.
 
         The labels of a file, such as its times, decide its place along all dimensions that have labels. New labels go
-        between the labels of the store, in ascending order. Elements at labels that the store has stay unchanged if the
-        file lacks them. New elements that no file has are ABSENT: their data should exist, but have no source
-        (docs/explanation/chunk-states.md). To replace values by missing values, use :meth:`write`.
+        between the labels of the store, which may ascend or descend; behind them if they do neither. Elements at labels
+        that the store has stay unchanged if the file lacks them. New elements that no file has are ABSENT: their data
+        should exist, but have no source (docs/explanation/chunk-states.md). To replace values by missing values, use
+        :meth:`write`.
 
         If the store already has a label, the result depends on the file that the label came from:
 
@@ -634,8 +635,7 @@ class Repository:
         parts
             Datasets or trees, virtual or with values in memory, or URLs of files, which are opened. One or several.
         dim
-            Dimension whose labels are added; by default the one along which the store was built. These labels ascend in
-            the store, and must ascend in each part.
+            Dimension whose labels are added; by default the one along which the store was built.
         labels
             More labels that the store should have along ``dim``, for example the times of files that are still to come.
             Elements at these labels are ABSENT until a part has them.
