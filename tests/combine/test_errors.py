@@ -166,7 +166,7 @@ REFUSED = {
             ],
             unpack=False,
         ),
-        "differs between 'a' and 'b': scale_factor is 2.0 and 3.0 (unpack='differing' decodes both).",
+        "differs between 'a' and 'b': scale_factor is 2.0 and 3.0. Decode both with unpack='differing', or",
         ("v", "values", 2.0, 3.0, "a", "b"),
     ),
     "labels that the store lacks": (
@@ -309,7 +309,7 @@ REFUSED = {
     ),
     "labels of an update that are twice": (
         lambda: _differing(part("old", x=[1, 2]), [part("new", x=[4, 5, 5, 4])], "t"),
-        "'new' has label 5 of 'x' more than once, so",
+        "'new' has label 5 more than once along 'x', and",
         ("x", "labels", None, None, None, "new"),
     ),
     "labels of an update that are lists": (

@@ -218,7 +218,7 @@ def _structural_difference(left: xr.Variable, right: xr.Variable) -> _Difference
     is_comparable = left.dtype == right.dtype or kinds <= set("biuf") or kinds in ({"M"}, {"m"}, {"S"}, {"U"})
     if left.dims != right.dims or left.shape != right.shape or not is_comparable:
         what = [f"{x.dims} {x.shape} '{x.dtype}'" for x in (left, right)]
-        return _Difference(" and ".join(what), *what)
+        return _Difference(" and ".join(what), what[0], what[1])
     if a is None or b is None or (key := other_meaning(a, b)) is None:
         return None
     values = a.cf.get(key), b.cf.get(key)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Mapping, Sequence, Set
+from contextlib import suppress
 from datetime import UTC, date, datetime
 from types import MappingProxyType
 from typing import Any
@@ -58,7 +59,7 @@ def make_labels(parts: Sequence[Part], dim: str, labelling: Labelling, /) -> Seq
         elif all(isinstance(x, str) and re.fullmatch(r"[+-]?\d{1,18}", x) for x in labels):
             return [int(x) for x in labels]
     is_cftime = any(isinstance(x, cftime.datetime) for x in labels)
-    return [_any_year(pd.Timestamp(x)) if is_cftime and isinstance(x, np.datetime64) else x for x in labels]
+    return [_any_year(x) if is_cftime and isinstance(x, np.datetime64) else x for x in labels]
 
 
 def _found(parts: Sequence[Part], dim: str, labelling: Labelling) -> Sequence[Any]:
@@ -108,17 +109,21 @@ def _plain(dim: str, found: Any, part: Part) -> Any:
         raise _refusal(dim, part, f"'{dim}' has no label for {part.called}: it has {found!r}")
     if not isinstance(found, date | np.datetime64):  # a datetime is a date too
         return found
-    stamp = pd.Timestamp(found)
-    stamp = stamp if stamp.tzinfo is None else stamp.tz_convert(UTC).tz_localize(None)
-    try:
-        return stamp.as_unit("ns").asm8
-    except pd.errors.OutOfBoundsDatetime:
-        return _any_year(stamp)
+    if not isinstance(found, np.datetime64):
+        stamp = pd.Timestamp(found)
+        found = (stamp if stamp.tzinfo is None else stamp.tz_convert(UTC).tz_localize(None)).asm8
+    for unit, form in (("ns", np.datetime64), ("us", _any_year)):
+        with suppress(OverflowError):  # of some units; others wrap around
+            counted = found.astype(f"M8[{unit}]")
+            if counted.astype(found.dtype) == found:
+                return form(counted)
+    raise _refusal(dim, part, f"label {found} of '{dim}' in {part.called} is a date that microseconds do not count")
 
 
-def _any_year(date: pd.Timestamp) -> cftime.datetime:
+def _any_year(date: np.datetime64) -> cftime.datetime:
     """Return a date of numpy's calendar that nanoseconds need not count."""
-    return cftime.DatetimeProlepticGregorian(*date.timetuple()[:6], date.microsecond)
+    units = "microseconds since 1970-01-01"
+    return cftime.num2date(date.astype("M8[us]").astype(np.int64), units, calendar="proleptic_gregorian")
 
 
 def _date(dim: str, text: str, format: str, part: Part) -> Any:
