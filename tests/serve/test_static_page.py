@@ -60,14 +60,14 @@ def test_variables_and_counts(browser, site):
     """Numbers of the heading and of each variable, and attributes."""
     url, folder, _ = site
     group = group_of(folder / "cube.vstack")
-    browser.open(f"{url}page/page.html?store=../cube.vstack")
+    browser.open(f"{url}page/page.html?store=../cube.vstack#panel=variables")
     maps = {name: map_chunks(array) for name, array in group.arrays.items()}
     assert browser.stat("variables") == str(len(maps))
     assert browser.stat("chunks") == str(sum(x.n_chunks for x in maps.values()))
     assert browser.text("[data-stat=values]").split()[0] in f"{sum(x.nbytes for x in group.arrays.values()) / 1000:.1f}"
     assert f"at {url}cube.vstack, snapshot 1" in browser.text(".place")
     assert browser.run("return page.getByRole('tab').allInnerTexts()") == [
-        "Variables", "Chunk map", "Quick look", "Timeline", "Sources", "Snapshots", "Open this"
+        "Quick look", "Variables", "Chunk map", "Timeline", "Sources", "Snapshots", "Open this"
     ]  # fmt: skip
     for name, found in maps.items():
         browser.run("await page.click(`[data-variable=${given}] summary`)", name)
@@ -95,7 +95,7 @@ def test_notes_of_the_reader(browser, site):
     ]
     save(replace(group, refusals=tuple(notes)), folder / "noted.vstack")
     stored = group_of(folder / "noted.vstack").refusals
-    browser.open(f"{url}page/page.html?store=../noted.vstack")
+    browser.open(f"{url}page/page.html?store=../noted.vstack#panel=variables")
     browser.run("await page.getByText('3 notes of the reader').click()")
     text = browser.text("details[open] .pairs")
     assert text.split("\n") == [x for note in stored for x in (note.path, f"{note.kind}: {note.reason}")]

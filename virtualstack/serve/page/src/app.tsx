@@ -1,7 +1,8 @@
 /** The page: which cube, which snapshot, which panel. */
 
+import type { ComponentChildren } from "preact";
 import { useEffect, useRef, useState } from "preact/hooks";
-import { AttributeList, Failure, Stat, useLoaded, Waiting, type Place, type Shown } from "./common";
+import { AttributeList, auxiliary, Failure, Stat, useLoaded, Waiting, type Place, type Shown } from "./common";
 import { findAll, type Count, type CubeName, type Facts, type Overview, type Variable } from "./facts";
 import { ChunksPanel } from "./panels/chunks";
 import { LookPanel } from "./panels/look";
@@ -15,9 +16,9 @@ import { count, message, size } from "./text";
 export type LoadLive = (() => Promise<typeof import("./live")>) | null;
 
 const PANELS: [string, string][] = [
+  ["look", "Quick look"],
   ["variables", "Variables"],
   ["chunks", "Chunk map"],
-  ["look", "Quick look"],
   ["timeline", "Timeline"],
   ["sources", "Sources"],
   ["snapshots", "Snapshots"],
@@ -119,14 +120,15 @@ function CubeView({ facts, made, live, cube, place, choose }: CubeViewProps) {
     };
   }, []);
   const panels = PANELS.filter(([name]) => (live || name !== "look") && (cube.has_snapshots || name !== "snapshots"));
-  const panel = panels.some(([name]) => name === place.panel) ? place.panel : "variables";
   const variable = variables.find((x) => x.path === place.variable) ?? typical(variables);
+  const first = live && variable && isPicture(variable) ? "look" : "variables";
+  const panel = panels.some(([name]) => name === place.panel) ? place.panel : overview || failure ? first : "";
   const shown: Shown = { facts, cube: id, variables, variable, choose };
   return (
     <>
       <main id="content" tabIndex={-1}>
         <h1>{cube.name}{place.at && <span class="quiet"> @ {place.at}</span>}</h1>
-        {overview && <Heading overview={overview} variables={variables} counts={counts} made={made} />}
+        {overview && <Heading overview={overview} made={made} open={() => choose({ panel: "open" })} extent={live && variable && <Extent {...shown} live={live} />} />}
         {place.at && !made && (
           <p class="note">
             This is {cube.kind === "vstack" ? "snapshot" : "version"} {place.at}.{" "}
@@ -138,7 +140,7 @@ function CubeView({ facts, made, live, cube, place, choose }: CubeViewProps) {
         <section class="panel" role="tabpanel" id="panel" aria-labelledby={`tab-${panel}`} tabIndex={-1}>
           {!overview && !failure && <p class="quiet" role="status">Loading …</p>}
           {overview?.total === 0 && ["variables", "chunks", "look"].includes(panel) && <p class="quiet">This cube has no variable that can be shown.</p>}
-          {overview && panel === "variables" && <><VariablesPanel {...shown} counts={counts} live={live !== null} /><Refused overview={overview} /></>}
+          {overview && panel === "variables" && <><Stats overview={overview} variables={variables} counts={counts} /><VariablesPanel {...shown} counts={counts} live={live !== null} /><Refused overview={overview} /></>}
           {variable && panel === "chunks" && <ChunksPanel {...shown} />}
           {variable && panel === "look" && live && <LookPanel {...shown} live={live} />}
           {overview && panel === "timeline" && <TimelinePanel {...shown} overview={overview} />}
@@ -151,26 +153,42 @@ function CubeView({ facts, made, live, cube, place, choose }: CubeViewProps) {
   );
 }
 
-/** The variable that is chosen at first: the largest one. */
+/** The variable that is chosen at first: the largest one that makes a picture, or else the largest one. */
 function typical(variables: Variable[]): Variable | null {
-  return variables.reduce<Variable | null>((a, b) => (a && a.nbytes >= b.nbytes ? a : b), null);
+  const [helpers, pictures] = [new Set(auxiliary(variables)), variables.filter(isPicture)];
+  const some = [pictures.filter((x) => !helpers.has(x)), pictures, variables].find((x) => x.length) ?? [];
+  return some.reduce<Variable | null>((a, b) => (a && a.nbytes >= b.nbytes ? a : b), null);
 }
 
-function Heading(props: { overview: Overview; variables: Variable[]; counts: Map<string, Count>; made: string | null }) {
+const isPicture = (x: Variable): boolean => x.shape.length > 1 && x.shape.slice(-2).every((n) => n > 1) && /^[<>]?(u?int|float|[iuf]\d)/.test(x.dtype);
+
+/** Where the first variable that is shown begins and ends along its dimensions, as its coordinates say. */
+function Extent(props: Shown & { live: NonNullable<LoadLive> }) {
+  const { facts, cube, variable, variables } = props;
+  const found = useLoaded(async () => {
+    const [live, store] = await Promise.all([props.live(), facts.store?.(cube)]);
+    if (!store) return "";
+    const array = await live.open(store, variable!.path);
+    const labels = await live.labelsOf(store, array, variable!.path, variables);
+    const ends = array.dims.map((dim, i) => {
+      const [text, n] = [labels[i]?.text, array.shape[i]];
+      if (!text || n === 0) return "";
+      return n === 1 ? `${dim} ${text(0)}` : `${dim} ${text(0)} to ${text(n - 1)}`;
+    });
+    return ends.filter(Boolean).join("; ");
+  }, [variable!.path]);
+  return found.state === "there" && found.value ? <p class="extent" data-extent="first">{found.value}</p> : null;
+}
+
+function Stats(props: { overview: Overview; variables: Variable[]; counts: Map<string, Count> }) {
   const { overview, counts } = props;
   const all = [...counts.values()].filter((x) => !x.error);
   const sum = (pick: (x: Count) => number) => all.reduce((total, x) => total + pick(x), 0);
   const isWhole = counts.size >= overview.total;
-  const { title, ...others } = overview.attributes;
+  const { title: _, ...others } = overview.attributes;
   const names = Object.keys(others);
   return (
-    <div class="heading">
-      {typeof title === "string" && <p class="title">{title}</p>}
-      <p class="quiet place">
-        {KINDS[overview.kind] ?? overview.kind}{overview.url && <> at <span class="url">{overview.url}</span></>}
-        {overview.kind === "vstack" && <>, snapshot {overview.version}</>}
-        {props.made && <>, as of {props.made}</>}
-      </p>
+    <>
       <dl class="stats">
         <Stat label={overview.total === 1 ? "variable" : "variables"} id="variables">{count(overview.total)}</Stat>
         <Stat label="chunks" id="chunks">{isWhole ? count(sum((x) => x.n_chunks)) : "…"}</Stat>
@@ -184,6 +202,23 @@ function Heading(props: { overview: Overview; variables: Variable[]; counts: Map
           <AttributeList attributes={others} />
         </details>
       )}
+    </>
+  );
+}
+
+function Heading(props: { overview: Overview; made: string | null; extent: ComponentChildren; open: () => void }) {
+  const { overview } = props;
+  const { title } = overview.attributes;
+  return (
+    <div class="heading">
+      {typeof title === "string" && <p class="title">{title}</p>}
+      {props.extent}
+      <p class="quiet place">
+        {KINDS[overview.kind] ?? overview.kind}{overview.url && <> at <span class="url">{overview.url}</span></>}
+        {overview.kind === "vstack" && <>, snapshot {overview.version}</>}
+        {props.made && <>, as of {props.made}</>}
+        {" · "}<button type="button" class="link" onClick={props.open}>how to open it</button>
+      </p>
     </div>
   );
 }

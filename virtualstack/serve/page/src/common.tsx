@@ -111,13 +111,26 @@ export function useWidth(ref: { current: HTMLElement | null }): number {
   return width;
 }
 
+/** Variables that say something about others: scalars, coordinates, bounds, grid mappings, and what `coordinates` names. */
+export function auxiliary(variables: Variable[]): Variable[] {
+  const words = (x: Variable, names: string[]) => names.flatMap((name) => String(x.attributes[name] ?? "").split(/[\s:]+/));
+  const named = new Set(variables.flatMap((x) => words(x, ["bounds", "climatology", "coordinates", "grid_mapping", "ancillary_variables"])));
+  return variables.filter((x) => x.is_coordinate || x.shape.length === 0 || named.has(nameOf(x)) || /^(expver|spatial_ref)$|_(bnds|bounds)$/.test(nameOf(x)));
+}
+
+const nameOf = (x: Variable): string => x.path.slice(x.path.lastIndexOf("/") + 1);
+
 export function VariableChoice(props: Shown & { among?: (x: Variable) => boolean }) {
   const { variables, variable, choose, among = () => true } = props;
+  const [helpers, shown] = [new Set(auxiliary(variables)), variables.filter((x) => among(x) || x === variable)];
+  const options = (some: Variable[]) => some.map((x) => <option key={x.path} value={x.path}>{x.path}</option>);
+  const [data, others] = [shown.filter((x) => !helpers.has(x)), shown.filter((x) => helpers.has(x))];
   return (
     <label class="choice">
       <span>Variable</span>
       <select value={variable?.path} onChange={(e) => choose({ variable: e.currentTarget.value })}>
-        {variables.filter((x) => among(x) || x === variable).map((x) => <option key={x.path} value={x.path}>{x.path}</option>)}
+        {options(data)}
+        {others.length > 0 && <optgroup label="Coordinates and others">{options(others)}</optgroup>}
       </select>
     </label>
   );

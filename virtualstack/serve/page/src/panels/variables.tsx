@@ -1,6 +1,6 @@
 /** All variables: dimensions, data type, chunks, codecs, stored bytes and attributes. */
 
-import { AttributeList, Swatch, type Shown } from "../common";
+import { AttributeList, auxiliary, Swatch, type Shown } from "../common";
 import type { Count, Overview, Variable } from "../facts";
 import { attribute, codecs, count, counted, shape, size } from "../text";
 
@@ -12,12 +12,13 @@ export const STATES: { name: "n_referenced" | "n_inline" | "n_empty" | "n_absent
 ];
 
 export function VariablesPanel(props: Shown & { counts: Map<string, Count>; live: boolean }) {
-  const data = props.variables.filter((x) => !x.is_coordinate);
-  const coordinates = props.variables.filter((x) => x.is_coordinate);
+  const helpers = new Set(auxiliary(props.variables));
+  const data = props.variables.filter((x) => !helpers.has(x));
+  const coordinates = props.variables.filter((x) => helpers.has(x));
   return (
     <>
       <Group {...props} title="Variables" group={data} />
-      <Group {...props} title="Coordinates" group={coordinates} />
+      <Group {...props} title="Coordinates and others" group={coordinates} />
     </>
   );
 }
