@@ -1,8 +1,10 @@
 """Chromium for the page of the server: each test says in JavaScript what a person does."""
 
+import contextlib
 import json
 import shutil
 import subprocess
+import time
 from pathlib import Path
 
 import pytest
@@ -17,6 +19,15 @@ def needs_packages():
         pytest.skip("there is no node")
     if not (SOURCES / "node_modules" / "playwright-core").is_dir():
         pytest.skip("run 'npm ci' in virtualstack/serve/page")
+
+
+def eventually(check):
+    """Run a check until it holds, for 10 s at most: how soon a page draws depends on who else runs."""
+    for _ in range(100):
+        with contextlib.suppress(AssertionError):
+            return check()
+        time.sleep(0.1)
+    return check()
 
 
 class Browser:

@@ -71,6 +71,10 @@ def test_cubes_are_served(rain, workers):
     assert "Traceback" not in messages
 
 
+def lines_of(url):
+    return urllib.request.urlopen(url).read().decode().splitlines()
+
+
 def test_metrics_of_several_processes(rain):
     """Each process answers for all of them."""
     port = find_free_port()
@@ -81,10 +85,14 @@ def test_metrics_of_several_processes(rain):
             first_answer(server, f"{url}/rain/rain/zarr.json")
             for _ in range(40):
                 urllib.request.urlopen(f"{url}/rain/rain/c/0").read()
-            time.sleep(1)
+            counted = 'virtualstack_requests_total{cube="rain",status="200"} 41.0'
+            for _ in range(300):  # requests are counted half a second later
+                if counted in lines_of(f"{url}/metrics"):
+                    break
+                time.sleep(0.1)
             for _ in range(10):
-                lines = urllib.request.urlopen(f"{url}/metrics").read().decode().splitlines()
-                assert 'virtualstack_requests_total{cube="rain",status="200"} 41.0' in lines
+                lines = lines_of(f"{url}/metrics")
+                assert counted in lines
                 (n,) = (float(x.split()[1]) for x in lines if x.startswith("virtualstack_chunks_read_total"))
                 (shared,) = (float(x.split()[1]) for x in lines if x.startswith("virtualstack_chunks_shared_total"))
                 assert n + shared == 40

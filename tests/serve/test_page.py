@@ -9,7 +9,7 @@ import pytest
 import xarray as xr
 
 import virtualstack as vs
-from tests.serve.browser import SOURCES, needs_packages
+from tests.serve.browser import SOURCES, eventually, needs_packages
 from tests.serve.groups import large_group, states_group
 from tests.serve.running import serving
 from tests.serve.unlike import cube, joined, write_files
@@ -247,7 +247,7 @@ def test_quick_look(browser, served, name):
     browser.run("await page.getByRole('button', { name: 'Range of this slice' }).click()")
     np.testing.assert_allclose(float(browser.text("[data-scale=low]")), float(wanted[0].min()), rtol=1e-6)
     browser.run("await page.locator('[data-dim=time]').fill('7')")
-    browser.run("await page.waitForTimeout(200); await page.locator(given).waitFor()", image)
+    eventually(lambda: np.testing.assert_allclose(float(browser.text("[data-scale=low]")), wanted[7].min(), rtol=1e-6))
     browser.run(
         "const box = await page.locator(given).boundingBox();"
         "await page.mouse.click(box.x + box.width * 4.5 / 6, box.y + box.height * 2.5 / 5)",

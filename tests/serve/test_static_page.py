@@ -4,6 +4,7 @@ import json
 import re
 import shutil
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 
 import numpy as np
@@ -12,6 +13,7 @@ import xarray as xr
 
 import virtualstack as vs
 from tests.data.arrays import referenced_array
+from tests.serve.browser import eventually
 from tests.serve.groups import large_group, states_group
 from tests.serve.running import serving_by_nginx
 from tests.serve.test_verified import verify
@@ -185,6 +187,11 @@ def test_snapshots(browser, site):
     assert f'xr.open_dataset("{url}cube.vstack", engine="virtualstack", at=0)' in browser.text(".panel")
 
 
+def assert_range(browser, values):
+    low, high = (float(browser.text(f"[data-scale={x}]").split()[0]) for x in ("low", "high"))
+    np.testing.assert_allclose([low, high], [values.min(), values.max()], rtol=1e-6)
+
+
 def test_quick_look(browser, site):
     """Values of files that differ in chunks, codecs and packing are those that xarray reads."""
     url, _, wanted = site
@@ -193,9 +200,7 @@ def test_quick_look(browser, site):
     browser.run("await page.getByRole('button', { name: 'Range of this slice' }).click()")
     for time in (0, 7, 119):
         browser.run("await page.locator('[data-dim=time]').fill(String(given))", time)
-        browser.run("await page.waitForTimeout(200); await page.locator(given).waitFor()", image)
-        low, high = (float(browser.text(f"[data-scale={x}]").split()[0]) for x in ("low", "high"))
-        np.testing.assert_allclose([low, high], [wanted["t"][time].min(), wanted["t"][time].max()], rtol=1e-6)
+        eventually(partial(assert_range, browser, wanted["t"][time]))
     browser.run("await page.locator(given).click({ position: { x: 3, y: 3 } })", image)
     browser.run("await page.getByText('Values as a table').click()")
     series = browser.run("return page.locator('[data-value]').evaluateAll((all) => all.map((x) => x.dataset.value))")

@@ -448,9 +448,9 @@ def test_many_placements_take_no_time(strangers, length):
         document.update(arrays={"/t": array | {"placements": {"pages": [], "tail": rows}}})
 
     change(strangers, edit)
-    begin = time.perf_counter()
+    begin = time.process_time()
     assert vs.Repository.open(strangers).verify().is_good
-    assert time.perf_counter() - begin < 10
+    assert time.process_time() - begin < 10
 
 
 def twice(document):
