@@ -11,5 +11,5 @@ HERE = Path(__file__).parent
 def pytest_collection_modifyitems(items):
     """Mark all tests of this folder as ``apart``, before pytest selects by marks."""
     for item in items:
-        if HERE in item.path.parents:
+        if item.path.is_relative_to(HERE):
             item.add_marker(pytest.mark.apart)

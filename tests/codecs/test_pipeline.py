@@ -285,7 +285,7 @@ SHARDING = Codec.from_config(
 @pytest.mark.parametrize(
     ("raw", "made", "dtype"),
     [
-        (shard_of(gzip.compress(bytes(1 << 26), mtime=0)), SHARDING, "i4"),
+        (shard_of(gzip.compress(bytes(1 << 25), mtime=0)), SHARDING, "i4"),
         (bytes(40), codec("astype", encode_dtype="<U1", decode_dtype="<U200000000"), "<U1"),
         (bytes(40), codec("delta", dtype="<U200000000", astype="<i4"), "<i4"),
         (bytes(80), codec("delta", dtype="(100000000,)f8", astype="<i8"), "<i8"),
