@@ -239,3 +239,97 @@ def test_a_picture(chromium, served, name):
     assert line.count("M") == 1 + archive.gaps
     assert line.count("M") + line.count("L") == dataset.sizes[archive.dim]
     assert f"along {archive.dim} at " in title
+
+
+def test_steps_and_zoom(chromium, served):
+    """A date that is written, arrows, play, words as labels; buttons, keys and the pointer change what is shown."""
+    url, datasets = served
+    chromium.open(f"{url}/#cube=cmip&panel=look&variable=tas", width=1200, height=1500)
+    chromium.run("await page.locator('[data-image][data-ready=yes]').waitFor()")
+    outputs = "return page.locator('.slider output').allInnerTexts()"
+    dates = [f"{x.year:04}-{x.month:02}-{x.day:02}" for x in datasets["cmip"]["time"].values]
+    chromium.run("await page.locator('[data-goto=time]').fill('1851-02'); await page.keyboard.press('Enter')")
+    assert chromium.run(outputs) == ["r1i1p1f2", dates[13]]
+    chromium.run("await page.getByRole('button', { name: 'Next time' }).click()")
+    assert chromium.run(outputs) == ["r1i1p1f2", dates[14]]
+    chromium.run("for (let i = 0; i < 2; i++) await page.getByRole('button', { name: 'Previous time' }).click()")
+    chromium.run("await page.locator('[data-goto=variant_label]').fill('r2'); await page.keyboard.press('Enter')")
+    assert chromium.run(outputs) == ["r2i1p1f2", dates[12]]
+    chromium.run("await page.locator('[data-play=time]').click()")
+    chromium.run("await page.locator('.slider output', { hasText: given }).waitFor()", dates[14])
+    chromium.run("await page.locator('[data-play=time]').click(); await page.waitForTimeout(400)")
+    stopped = chromium.run(outputs)
+    chromium.run("await page.waitForTimeout(500)")
+    assert chromium.run(outputs) == stopped
+
+    view = "return (await page.locator('[data-image]').getAttribute('data-view')).split(',').map(Number)"
+    assert chromium.run(view) == [0, 360, -90, 90]
+    chromium.run("await page.getByRole('button', { name: 'Zoom in' }).click()")
+    assert chromium.run(view) == [90, 270, -45, 45]
+    chromium.run(
+        "const box = await page.locator('[data-image]').boundingBox(); const [x, y] = [box.x + 300, box.y + 200];"
+        "await page.mouse.move(x, y); await page.mouse.down();"
+        "await page.mouse.move(x + box.width / 4, y - box.height / 4, { steps: 3 }); await page.mouse.up()"
+    )
+    np.testing.assert_allclose(chromium.run(view), [45, 225, -67.5, 22.5], atol=0.2)
+    assert not chromium.run("return page.locator('.series').count()")  # a drag is no click
+    chromium.run("await page.locator('[data-image]').press('0')")
+    assert chromium.run(view) == [0, 360, -90, 90]
+    assert chromium.seen()["errors"] == []
+
+
+@pytest.fixture(scope="module")
+def words(tmp_path_factory):
+    """URL of cubes whose dimensions have words, classes, a packing of floats, and one whose chunks are large."""
+    folder = tmp_path_factory.mktemp("words")
+    times = np.array([f"2024-06-0{day}_06:00:00" for day in (1, 2, 3)], "S19")
+    values = np.arange(3 * 4 * 6, dtype="f4").reshape(3, 4, 6)
+    flags = {"flag_values": np.array([0, 1, 2], "i1"), "flag_meanings": "water dry_land snow"}
+    model = {
+        "Times": ("Time", times),
+        "t": (("Time", "y", "x"), values),
+        "cover": (("y", "x"), (values[0] % 3).astype("i1"), flags),
+        "anomaly": (("y", "x"), values[0] - 9),
+    }
+    bands = {"r": (("band", "y", "x"), values)}
+    large = {"v": (("time", "y", "x"), np.zeros((3, 1000, 1000)))}
+    datasets = {
+        "model": (xr.Dataset(model), {}),
+        "bands": (xr.Dataset(bands, {"band": ["B02", "B03", "B08"]}), {}),
+        "large": (xr.Dataset(large), {"v": {"zlib": True, "chunksizes": (1, 1000, 1000)}}),
+    }
+    for name, (dataset, encoding) in datasets.items():
+        dataset.to_netcdf(folder / f"{name}.nc", engine="netcdf4", encoding=encoding)
+    with serving({name: folder / f"{name}.nc" for name in datasets}) as url:
+        yield url
+
+
+def test_words_and_classes(chromium, words):
+    """Labels are words of the file, classes have names, and numbers about zero have colours about it."""
+    ready = "await page.locator('[data-image][data-ready=yes]').waitFor()"
+    for cube, variable, label in (("model", "t", "2024-06-03 06:00"), ("bands", "r", "B08")):
+        chromium.open(f"{words}/#cube={cube}&panel=look&variable={variable}")
+        chromium.run(ready)
+        chromium.run("await page.locator('[data-dim]').press('End')")
+        assert chromium.text(".slider output") == label
+    chromium.open(f"{words}/#cube=model&panel=look&variable=cover")
+    chromium.run(ready)
+    assert chromium.text("[data-scale=classes]").split("\n") == ["water", "dry land", "snow"]
+    chromium.run("await page.locator('[data-image]').click({ position: { x: 2, y: 2 } })")
+    assert chromium.text("[data-readout=point]").startswith("water at ")
+    chromium.open(f"{words}/#cube=model&panel=look&variable=anomaly")
+    chromium.run(ready)
+    assert [chromium.text(f"[data-scale={end}]") for end in ("low", "high")] == ["-14", "14"]
+    assert chromium.run("return page.getByRole('combobox', { name: 'Colours' }).inputValue()") == "blue to red"
+
+
+def test_a_series_of_many_bytes_is_asked_for(chromium, words):
+    """It is not read until somebody wants it."""
+    chromium.open(f"{words}/#cube=large&panel=look&variable=v")
+    image = "[data-image][data-ready=yes]"
+    chromium.run("await page.locator(given).click({ position: { x: 9, y: 9 } })", image)
+    assert chromium.text("[data-note=asks]").startswith("This series is 3 chunks, 24.0 MB when decoded.")
+    assert not chromium.run("return page.locator('.series').count()")
+    chromium.run("await page.getByRole('button', { name: 'Read it' }).click(); await page.locator('.series').waitFor()")
+    assert not chromium.run("return page.locator('[data-note=asks]').count()")
+    assert chromium.seen()["errors"] == []

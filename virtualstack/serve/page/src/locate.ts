@@ -37,8 +37,8 @@ const METRES: Record<string, number> = { m: 1, metre: 1, metres: 1, meter: 1, me
 const isText = (v: Variable): boolean => /^(\|S|text$|StringDType)/.test(v.dtype);
 const isTime = (v: Variable): boolean => / since /.test(String(v.attributes.units ?? ""));
 
-/** Labels of each dimension of a variable: what people call its elements. */
-export function labelsOf(cube: Cube, array: Live, path: string, variables: Variable[]): Promise<(Labels | null)[]> {
+/** Labels of each dimension of a variable: what people call its elements. Words that are bytes are read at a URL alone. */
+export function labelsOf(cube: Cube, array: Live, path: string, variables: Variable[], url: string | null = null): Promise<(Labels | null)[]> {
   const group = path.slice(0, path.lastIndexOf("/") + 1);
   const named = String(array.attributes.coordinates ?? "").split(/\s+/);
   return Promise.all(array.dims.map(async (dim, axis) => {
@@ -47,7 +47,7 @@ export function labelsOf(cube: Cube, array: Live, path: string, variables: Varia
       return { kind: "text", values: Float64Array.from(words.keys()), text: (i: number) => String(words[i]) };
     }
     const places = [...new Set([group, ""])];
-    const along = variables.filter((v) => v.dims.length === 1 && v.dims[0] === dim && places.includes(v.path.slice(0, v.path.lastIndexOf("/") + 1)));
+    const along = variables.filter((v) => v.dims.length === (v.dtype === "|S1" ? 2 : 1) && v.dims[0] === dim && places.includes(v.path.slice(0, v.path.lastIndexOf("/") + 1)));
     const rank = (v: Variable): number => {
       const isNamed = named.includes(v.path.slice(v.path.lastIndexOf("/") + 1));
       if (v.is_coordinate) return isText(v) || isTime(v) || role(v.path, v.attributes) ? 0 : 2;
@@ -56,7 +56,8 @@ export function labelsOf(cube: Cube, array: Live, path: string, variables: Varia
     };
     const best = along.filter((v) => rank(v) < 9).sort((a, b) => rank(a) - rank(b));
     for (const v of best) {
-      const found = await read(cube, v.path, v.dtype).catch(() => null);
+      const from = v.dtype.startsWith("|S") ? url : cube;
+      const found = from === null ? null : await read(from, v.path, v.dtype).catch(() => null);
       if (found) return found;
     }
     return null;

@@ -42,7 +42,7 @@ function Opening(props: Shown & { live: NonNullable<LoadLive> }) {
     const cube = (await props.facts.store?.(props.cube)) ?? url;
     if (/^\|[SV]/.test(variable.dtype)) throw new Error(`Values of type ${variable.dtype} cannot be drawn.`); // zarrita has no words
     const array = await live.open(cube, variable.path);
-    const labels = await live.labelsOf(cube, array, variable.path, props.variables);
+    const labels = await live.labelsOf(cube, array, variable.path, props.variables, props.facts.file ? null : url);
     const grid = array.shape.length > 1 ? await live.locate(cube, array, variable.path, props.variables, labels) : null;
     return { array, labels, grid, live };
   }, []);
