@@ -4,9 +4,11 @@ import inspect
 import pickle
 import re
 
+import numpy as np
 import pytest
 
 from virtualstack import errors
+from virtualstack.errors import check_word
 
 ERRORS = [getattr(errors, x) for x in errors.__all__ if x != "Remedy"]
 CLASSES = sorted(ERRORS, key=lambda cls: inspect.getsourcelines(cls)[1])
@@ -110,3 +112,11 @@ def test_messages_are_for_a_terminal():
     """Names in them may be those of a stranger: no commands, and not without an end."""
     assert str(errors.ManifestError("'a\x1b[2J'\n\u202e")) == "'a\\x1b[2J'\n\\u202e"
     assert len(str(errors.ManifestError("a" * 10**6))) < 30_000
+
+
+def test_an_array_is_no_word_of_an_option():
+    """Its comparison has no truth value; the error names the words."""
+    for value in (np.array(["exact", "outer"]), np.array("exact"), ["exact"], None):
+        with pytest.raises(ValueError, match=r"^join=.*; it must be 'exact' or 'outer'$"):
+            check_word("join", value, ("exact", "outer"))
+    check_word("join", np.str_("exact"), ("exact", "outer"))

@@ -153,7 +153,7 @@ def advised(what: str, /, *remedies: Remedy) -> str:
 def check_word(option: str, value: object, words: TypeAliasType | Collection[object], /) -> None:
     """Raise `ValueError` if an option has none of its values, which may be declared as the type of the option."""
     words = get_args(words.__value__) if isinstance(words, TypeAliasType) else words
-    if value not in words:
+    if not isinstance(value, tuple(map(type, words))) or value not in words:  # an array is no word
         *first, last = map(repr, words)
         raise ValueError(f"{option}={value!r}; it must be {', '.join(first)} or {last}")
 

@@ -715,3 +715,12 @@ def test_bounds_get_no_units_that_they_had_not(tmp_path):
     later = vds.assign_coords(time=vds.time + np.timedelta64(1, "m"))
     later.time.attrs["bounds"] = "time_bnds"
     assert later.virtual.to_group()["time_bnds"].attributes["units"] == "hours since 2000-01-01"
+
+
+@pytest.mark.parametrize("value", ["yes", "no", [True], np.array([True, False])])
+def test_another_value_of_decode_times_is_refused(nc, value):
+    """A text counted as true, also "no"."""
+    found = vs.scan([nc])
+    for open_it in (vs.open_virtual_dataset, vs.open_virtual_datatree, lambda _, **x: found.datasets(**x)):
+        with pytest.raises(TypeError, match=r"decode_times=.* is not true, false, a coder of dates, or a map"):
+            open_it(nc, decode_times=value)

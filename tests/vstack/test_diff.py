@@ -25,6 +25,7 @@ from tests.vstack.stores import (
     virtual,
     written,
 )
+from virtualstack.cli.command import main
 from virtualstack.combine.region import merged
 from virtualstack.errors import SourceNotFoundError
 from virtualstack.manifests import Fill, ManifestGroup, inline_array
@@ -324,3 +325,17 @@ def test_a_snapshot_in_between_that_is_gone(url, tmp_path):
     assert expected.overwritten
     (url / snapshot_key(3)).unlink()
     assert Repository.open(url).diff(1).changed["v"].anew
+
+
+def test_the_last_change_is_shown_by_default(tmp_path, monkeypatch, capsys):
+    """In Python and on the command line; the first snapshot has none before it."""
+    monkeypatch.chdir(tmp_path)
+    first = vs.Repository.create("a.vstack", xr.Dataset({"v": ("t", [1.0, 2.0, 3.0])}))
+    with pytest.raises(SourceNotFoundError, match=r"no snapshot of '.*' is before the first one, 0"):
+        first.diff()
+    second = first.write("v", {"t": 0}, 5.0)
+    third = second.write("v", {"t": 2}, 7.0)
+    assert third.diff().changed["v"].overwritten == ({"t": slice(2, 3, None)},)
+    assert second.diff().changed["v"].overwritten == ({"t": slice(0, 1, None)},)
+    assert main(["diff", "a.vstack"]) == 0
+    assert capsys.readouterr().out == f"{third.diff(1)}\n"

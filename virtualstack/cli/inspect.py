@@ -11,6 +11,7 @@ from virtualstack.cli import options
 from virtualstack.cli.commands import command, complete_files, option
 from virtualstack.cli.facts import dry_text, maybe_dry
 from virtualstack.cli.output import report, say, short_paths, table, wants_progress
+from virtualstack.printable import counted
 
 if TYPE_CHECKING:
     from virtualstack.manifests import ManifestArray, ManifestGroup
@@ -163,7 +164,7 @@ def _lines(facts: dict[str, Any]) -> Iterator[str]:
     if facts["sources"]:
         yield "\nsources (the column 'at' gives the first byte, and the one after the last, in them)"
         listed = [
-            (str(i), x["url"], "" if x["size"] is None else f"{x['size']:,} bytes")
+            (str(i), x["url"], "" if x["size"] is None else counted(x["size"], "byte"))
             for i, x in enumerate(facts["sources"], 1)
         ]
         yield from (f"  {line}" for line in table(listed, right=()))

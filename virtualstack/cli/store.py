@@ -73,14 +73,19 @@ def log(store: str, allow: tuple[str, ...], storage: Any, limit: int, as_json: b
 
 @store_command(
     "diff",
-    examples=["virtualstack diff cube.vstack 0", "virtualstack diff cube.vstack 2026-01-31 -1"],
+    examples=[
+        "virtualstack diff cube.vstack",
+        "virtualstack diff cube.vstack 0",
+        "virtualstack diff cube.vstack 2026-01-31 -1",
+    ],
     context_settings={"ignore_unknown_options": True},  # -1 is a snapshot
 )
 @click.argument(
     "before",
-    metavar="BEFORE",
+    metavar="[BEFORE]",
     type=options.SNAPSHOT,
-    help="Number of a snapshot (-1: the newest), or a time when it was the newest.",
+    default=None,
+    help="Number of a snapshot (-1: the newest), or a time when it was the newest [default: the one before AFTER].",
 )
 @click.argument("after", metavar="[AFTER]", type=options.SNAPSHOT, default=-1, help="The same [default: the newest].")
 @with_store

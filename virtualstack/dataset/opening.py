@@ -12,7 +12,15 @@ import xarray as xr
 from virtualstack.dataset.decode import default_loaded, to_dataset
 from virtualstack.dataset.hdfeos import only_structure, with_fields
 from virtualstack.dataset.variables import DecodeTimes
-from virtualstack.errors import GroupNotFoundError, ReaderError, Remedy, StorageError, UnsupportedFeatureError, advised
+from virtualstack.errors import (
+    GroupNotFoundError,
+    ReaderError,
+    Remedy,
+    StorageError,
+    UnsupportedFeatureError,
+    advised,
+    check_type,
+)
 from virtualstack.formats.base import PARTS, Assembler, Reader, ReadOptions
 from virtualstack.formats.registry import find_reader
 from virtualstack.manifests import ManifestArray, ManifestGroup, Refusal, inheriting, labels_of
@@ -49,6 +57,10 @@ class Opening:
     unsupported: Unsupported
     decode_times: DecodeTimes
     unpack: bool
+
+    def __post_init__(self) -> None:
+        wanted = "true, false, a coder of dates, or a map by variable"
+        check_type("decode_times", self.decode_times, bool | xr.coders.CFDatetimeCoder | Mapping | None, wanted)
 
     @classmethod
     def from_options(

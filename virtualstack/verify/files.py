@@ -43,9 +43,8 @@ class Verification:
 
     def __str__(self) -> str:
         bad = {difference.variable for difference in self.differences}
-        where = f"{self.n_files} file{'s' if self.n_files != 1 else ''}"
         good = [name for name in self.variables if name not in bad]
-        summary = f"{len(good)} variable{'s' if len(good) != 1 else ''} equal in {where}"
+        summary = f"{counted(len(good), 'variable')} equal in {counted(self.n_files, 'file')}"
         return f"{summary}, {len(bad)} differ" if bad else summary
 
     def _repr_html_(self) -> str:

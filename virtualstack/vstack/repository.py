@@ -19,7 +19,7 @@ from virtualstack.combine.fitting import LABELS_REMEDY, Fitting
 from virtualstack.combine.precedence import Prefer, check_prefer
 from virtualstack.combine.update import updated
 from virtualstack.drawing.axes import plot_timeline
-from virtualstack.errors import Remedy, check_type
+from virtualstack.errors import Remedy, SourceNotFoundError, check_type
 from virtualstack.formats.base import Reader, ReadOptions
 from virtualstack.location import absolute_url
 from virtualstack.manifests import ManifestGroup
@@ -408,7 +408,7 @@ class Repository:
         """
         return read_log(self.objects, limit)
 
-    def diff(self, before: At, after: At | None = None, /) -> Diff:
+    def diff(self, before: At | None = None, after: At | None = None, /) -> Diff:
         """Compare two snapshots: variables, attributes, and boxes of elements.
 
         Loaded variables are compared by value. For other variables, a box differs if its chunks were written again,
@@ -417,7 +417,8 @@ class Repository:
         Parameters
         ----------
         before, after
-            Snapshots in the form that ``at=`` of :meth:`Repository.open` takes. ``after`` is this snapshot by default.
+            Snapshots in the form that ``at=`` of :meth:`Repository.open` takes. By default ``after`` is this
+            snapshot, and ``before`` the one before it.
 
         Returns
         -------
@@ -440,8 +441,10 @@ class Repository:
         >>> repo.write("rain", {"time": 1}, 5.0).diff(0).changed["rain"].overwritten
         ({'time': slice(1, 2, None)},)
         """
-        a = open_snapshot(self.objects, before)
         b = self.snapshot if after is None else open_snapshot(self.objects, after)
+        if before is None and not b.number:
+            raise SourceNotFoundError(f"no snapshot of '{self.url}' is before the first one, 0", url=self.url)
+        a = open_snapshot(self.objects, b.number - 1 if before is None else before)
         store = self._opened
         return diff(a, b, (store.archive(a), store.archive(b)))
 
