@@ -97,7 +97,7 @@ def test_unknown_schemes(url):
     """The known ones are named."""
     with pytest.raises(
         StorageError,
-        match=f"no storage is known for '{url[:3]}://'; the known schemes are file, memory, .*https, .* fsspec",
+        match=f"no storage is known for '{url[:3]}://'. The known schemes are file, memory, .*https, .* fsspec",
     ):
         open_source(url)
     with pytest.raises(StorageError, match=r"For other schemes give an fsspec filesystem"):

@@ -756,7 +756,7 @@ def test_a_coordinate_of_too_many_bytes_is_a_failure(limit, most, failed, tmp_pa
     found = vs.survey(files)
     assert names(found.failures["url"]) == failed
     for message in found.failures["message"]:
-        assert message.startswith("coordinate 'time' was not read, so the position of this file is not known: it has ")
+        assert message.startswith("coordinate 'time' was not read, so the position of this file is not known. It has ")
     assert names(found.table["url"][found.table["first"] == ""]) == failed
 
 

@@ -221,7 +221,7 @@ def _with_other_packing(name: str, array: ManifestArray, edits: Mapping[str, Any
     if is_unpacked(packed):
         raise WriterError(
             f"variable '{name}' of '{array.a_url()}' was opened with unpack=True, and {dict(edits)} cannot "
-            "hold for all of its chunks: they are packed in several ways, or some are in no file",
+            "hold for all of its chunks. They are packed in several ways, or some are in no file",
             Remedy("call {} for each file before you join them", "vds.virtual.set_encoding"),
             variable=name,
             feature=", ".join(sorted(edits)),

@@ -177,7 +177,7 @@ def _checksums(buffer: _Flatbuffer, refs: NDArray[np.int64], n_axes: int) -> Che
     if (buffer.numbers(index) != n_axes).any():
         raise MalformedFileError(
             f"'{buffer.where}' is damaged: its chunks should have indexes of {n_axes} numbers, as the array has "
-            "axes; restore it"
+            "axes. Restore it"
         )
     cells = [buffer.numbers(index + 4 + 4 * axis) for axis in range(n_axes)]
     keys = np.full(len(refs), None, object)

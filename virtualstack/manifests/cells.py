@@ -61,7 +61,7 @@ def check_work(n_cells: int, /) -> None:
     """Refuse to process more than 2^34 cells block by block."""
     if n_cells > _MAX_WORK_CELLS:
         raise ManifestError(
-            f"the chunk grid has {n_cells} cells, and at most {_MAX_WORK_CELLS} are processed: its metadata are "
+            f"the chunk grid has {n_cells} cells, and at most {_MAX_WORK_CELLS} are processed. Its metadata are "
             "probably damaged; otherwise select a part of the variable first"
         )
 

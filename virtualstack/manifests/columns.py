@@ -72,8 +72,8 @@ def _n_cells(shape: tuple[int, ...], nbytes: int) -> int:
         raise ManifestError(f"packed entries of shape {shortened(shape)}, which no chunk grid has")
     if math.prod(max(n, 1) for n in shape) > max(MAX_READ_CELLS, _MAX_CELLS_PER_BYTE * nbytes):
         raise ManifestError(
-            f"packed entries of shape {shortened(shape)} have only {nbytes} bytes, which cannot hold so many chunks: "
-            "they are damaged; write them again"
+            f"packed entries of shape {shortened(shape)} have only {nbytes} bytes, which cannot hold so many chunks. "
+            "They are damaged: write them again"
         )
     return math.prod(shape)
 

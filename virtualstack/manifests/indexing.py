@@ -92,7 +92,7 @@ def check_cells(grid: ChunkGrid, axis: int, n_cells: int, /) -> None:
     if after > max(MAX_CUT_CELLS, before):
         raise ChunkAlignmentError(
             f"this would cut the chunks into {after} pieces, and a manifest has at most {MAX_CUT_CELLS} of "
-            f"{ENTRY.itemsize} bytes each; use .virtual.open(), which reads values",
+            f"{ENTRY.itemsize} bytes each. Use .virtual.open(), which reads values",
             axis=axis,
         )
 

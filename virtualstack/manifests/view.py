@@ -192,7 +192,7 @@ def _cells_of(axis: ChunkAxis, picked: range) -> _Cells:
     if min(len(picked), axis.n_cells) > MAX_CUT_CELLS:
         raise ChunkAlignmentError(
             f"a slice with a step meets {min(len(picked), axis.n_cells)} chunks along an axis, more than "
-            f"{MAX_CUT_CELLS}: take a part of it first, or use .virtual.open(), which reads values"
+            f"{MAX_CUT_CELLS}. Take a part of it first, or use .virtual.open(), which reads values"
         )
     cells, firsts, lengths, _ = axis.pieces(picked)
     if picked.step < 0:

@@ -162,7 +162,7 @@ def _checked(name: str) -> str:
     if not _NAME.fullmatch(name) or name in _RESERVED:
         raise ValueError(
             f"{name!r} cannot be the name of a cube: use letters, digits, '.', '_' and '-', and begin with a letter or "
-            "digit; 'metrics' and 'zarr2' are taken"
+            "digit. 'metrics' and 'zarr2' are taken"
         )
     return name
 

@@ -196,7 +196,7 @@ def check_scheme(url: str, /) -> None:
         raise StorageError(f"'{url}': {error}, which fsspec needs for '{scheme}://'", url=url) from error
     except ValueError as error:
         raise StorageError(
-            f"'{url}': no storage is known for '{scheme}://'; the known schemes are file, memory, s3, gs, az, abfs, "
+            f"'{url}': no storage is known for '{scheme}://'. The known schemes are file, memory, s3, gs, az, abfs, "
             "http, https, and those of fsspec. For other schemes give an fsspec filesystem: storage={'scheme://': "
             "filesystem}",
             url=url,

@@ -51,7 +51,7 @@ def find_url(path: str | os.PathLike[str], /, *, storage: StorageLike = None) ->
     """Return the URL of one file; a pattern has to be its name."""
     if is_pattern(path) and find_urls([path], storage=storage) != [absolute_url(path)]:
         raise SourceNotFoundError(
-            f"'{path}' is a pattern, which may match many files: open them with open_virtual_mfdataset or "
+            f"'{path}' is a pattern, which may match many files. Open them with open_virtual_mfdataset or "
             "open_virtual_mfdatatree, or name one of them"
         )
     return found_url(path)

@@ -109,7 +109,7 @@ def check_ranges(ranges: Sequence[ByteRange] | NDArray[np.int64], /, *, url: str
 
 def _past_end(offset: int, length: int, *, url: str, size: int) -> StorageError:
     return StorageError(
-        f"'{url}' has {size} bytes, but {length} bytes from offset {offset} were requested: the source is "
+        f"'{url}' has {size} bytes, but {length} bytes from offset {offset} were requested. The source is "
         "shorter than the manifest says, or the manifest is damaged. Scan the source again, or restore the "
         "one that was indexed",
         url=url,

@@ -32,7 +32,7 @@ def check_bytes(groups: Sequence[ManifestGroup], dim: str | None, /) -> list[Val
     total = np.cumsum([n if n <= _MAX_FILE_BYTES else 0 for n in n_bytes])
     return [
         ValueError(
-            f"coordinate '{dim}' was not read, so the position of this file is not known: it has {n:,} bytes, and at "
+            f"coordinate '{dim}' was not read, so the position of this file is not known. It has {n:,} bytes, and at "
             f"most {_MAX_FILE_BYTES:,} per file and {_MAX_TOTAL_BYTES:,} in total are read. Survey fewer files at a "
             "time, or along another dimension"
         )

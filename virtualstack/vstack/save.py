@@ -120,8 +120,8 @@ def save(
     """Make a group the newest snapshot of a store, or add it to the newest snapshot."""
     if mode not in ("w-", "w"):
         raise ValueError(
-            f"mode={mode!r}; it must be 'w-' for a new store, or 'w' to replace the content of a store in a new "
-            "snapshot; append_dim= and region= add to it"
+            f"mode={mode!r}: it must be 'w-' for a new store, or 'w' to replace the content of a store in a new "
+            "snapshot. append_dim= and region= add to it"
         )
     reached = Storage.from_option(storage)
     objects = ObjectStore(absolute_url(target), reached, allow)

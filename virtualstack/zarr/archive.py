@@ -55,8 +55,8 @@ class ZipArchive:
             )
         if (promised := self._count(tail)) not in (None, len(listed)):
             raise MalformedFileError(
-                f"'{url}' is damaged: its index lists {len(listed)} members, but its last record says {promised}; "
-                "fetch it again",
+                f"'{url}' is damaged: its index lists {len(listed)} members, but its last record says {promised}. "
+                "Fetch it again",
                 url=url,
             )
         self._ends = sorted({*(member.header_offset for member in listed), self._zip.start_dir})

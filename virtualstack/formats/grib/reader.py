@@ -141,9 +141,9 @@ class GRIB:
         records = self._describe(MemorySource(data, source.location.url), None, [])
         if len(records.fields) > 1 or records.n_junk or int(records.fields["length"][0]) != len(data):
             raise UnsupportedFeatureError(
-                f"'{source.location.url}' is compressed. It has one byte range, so it may hold one message of one "
-                f"field and nothing else, but it holds {len(records.fields)} field(s) in {len(data)} bytes, of which "
-                f"{records.n_junk} belong to no message: unpack it first",
+                f"'{source.location.url}' is compressed, so it may hold one message of one field and nothing else. "
+                f"It holds {len(records.fields)} field(s) in {len(data)} bytes, of which {records.n_junk} belong to "
+                "no message: unpack it first",
                 url=source.location.url,
                 feature="compressed file",
             )
@@ -159,7 +159,7 @@ class GRIB:
         if not len(records.fields):
             raise MalformedFileError(
                 f"'{location.url}' has no GRIB message in its {source.size} bytes: it is damaged, or another kind of "
-                "file; fetch it again",
+                "file. Fetch it again",
                 url=location.url,
                 offset=0,
             )

@@ -76,7 +76,7 @@ def read_dialect_series(
     ome = _Ome.from_xml(structure.text(directories[0], _DESCRIPTION) or "") if dialect == "ome" else None
     if dialect == "ome" and (ome is None or ome.n_planes > _MAX_PLANES):
         raise UnsupportedFeatureError(
-            f"'{structure.url}': its OME-XML cannot be read, or describes more than {_MAX_PLANES} planes; write it "
+            f"'{structure.url}': its OME-XML cannot be read, or describes more than {_MAX_PLANES} planes. Write it "
             "again",
             url=structure.url,
             feature=dialect,

@@ -65,7 +65,7 @@ def load(data: bytes, /, *, url: str) -> dict[str, Any]:
         text = inflater.decompress(data, MAX_DOCUMENT_BYTES)
         if not inflater.eof or inflater.unconsumed_tail or inflater.unused_data:
             raise MalformedFileError(
-                f"'{url}' is cut off, or has more than {MAX_DOCUMENT_BYTES} bytes: restore it, or open another "
+                f"'{url}' is cut off, or has more than {MAX_DOCUMENT_BYTES} bytes. Restore it, or open another "
                 "snapshot",
                 url=url,
             )

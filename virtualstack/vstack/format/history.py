@@ -89,8 +89,8 @@ def _probed(objects: Objects, error: StorageError) -> Newest:
                 return found
             raise
     raise MalformedFileError(
-        f"'{objects.url}' says that snapshot {number} is its newest, but {_MAX_PROBED_SNAPSHOTS} later ones exist: "
-        "its server answers every request, or writers could not update the store. Open it where its files can be "
+        f"'{objects.url}' says that snapshot {number} is its newest, but {_MAX_PROBED_SNAPSHOTS} later ones exist. "
+        "Its server answers every request, or writers could not update the store. Open it where its files can be "
         "listed",
         url=objects.url,
     )
@@ -109,7 +109,7 @@ def _carried(document: Any, url: str) -> bytes | None:
         return base64.b64decode(document, validate=True)
     except (TypeError, ValueError) as error:
         raise MalformedFileError(
-            f"'{url}{HINT}' is damaged: its snapshot is not base64; restore it, or write an object without the field "
+            f"'{url}{HINT}' is damaged: its snapshot is not base64. Restore it, or write an object without the field "
             "'document'",
             url=url + HINT,
         ) from error

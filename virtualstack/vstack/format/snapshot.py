@@ -149,7 +149,7 @@ def read_document(data: bytes, /, *, number: int, url: str) -> dict[str, Any]:
         )
     if document.get("number") != number:
         raise MalformedFileError(
-            f"'{url}' has number {document.get('number')!r}, but should have {number}: restore it, or open another one",
+            f"'{url}' has number {document.get('number')!r}, but should have {number}. Restore it, or open another one",
             url=url,
         )
     return document

@@ -48,7 +48,7 @@ def check_name(name: str, key: str, zarr_format: Literal[2, 3], /) -> None:
     if name in ("", ".", "..", reserved) or "/" in name or "\\" in name or name.startswith(beginning):
         raise WriterError(
             f"'{name}' cannot be a name in zarr: names have no '/' or '\\', are not empty, '.', '..' or "
-            f"'zarr.json', and do not begin with '{beginning}'; rename it",
+            f"'zarr.json', and do not begin with '{beginning}'. Rename it",
             variable=key,
             feature="name",
         )

@@ -170,7 +170,7 @@ def _value(value: Any, where: str) -> Any:
         case list() | tuple():
             return [_value(x, where) for x in value]
     raise WriterError(
-        f"attribute '{where}' is a {type(value).__name__}, which JSON cannot hold: {value!r}; remove it, or convert "
+        f"attribute '{where}' is a {type(value).__name__}, which JSON cannot hold: {value!r}. Remove it, or convert "
         "it to text",
         variable=where.rpartition(".")[0],
         feature=f"attribute of type {type(value).__name__}",
