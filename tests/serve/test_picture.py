@@ -123,9 +123,12 @@ const shown = { x: await ticks('x'), y: await ticks('y'), range: await range(), 
 shown.coast = await page.locator('path.shore').getAttribute('d');
 shown.pixel = given.none && await image.evaluate(pixel, given.none);
 const slider = page.locator(`[data-dim="${given.dim}"]`);
+const first = await image.evaluate((x) => x.toDataURL());
 await slider.press('End');
-await page.waitForTimeout(250);
-await image.waitFor();
+await page.waitForFunction((first) => {
+  const now = document.querySelector('[data-image][data-ready=yes]');
+  return now && now.toDataURL() !== first;
+}, first);
 shown.last = [await range(), await page.locator('.slider', { has: slider }).locator('output').innerText()];
 const box = shown.box = await image.boundingBox();
 for (const [i, j] of given.points) {
