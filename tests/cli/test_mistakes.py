@@ -69,6 +69,7 @@ MISTAKES = [
     (["serve", "cube.vstack", "--timeout", "-1"], 2, "-1.0 is not in the range x>0"),
     (["expire", "cube.vstack", "--older-than", "30y"], 2, "'30y' is not a duration such as"),
     (["verify", "cube.vstack", "--sample", "200%"], 2, "'200%' is not a count of chunks"),
+    (["verify", "cube.vstack", "--sample", "1.5"], 2, "'1.5' is not a count of chunks, or a percentage up to 100%"),
     (["diff", "cube.vstack", "--bfore"], 2, "'--bfore' is not a time such as"),
     (["write", "cube.vstack", "t", "1", "--region", "time"], 2, "'time' is not a dimension and positions, such as"),
     (["serve", "cube.vstack", "--chunk", "time"], 2, "'time' is not a dimension and a length"),

@@ -59,12 +59,10 @@ def _count(text: str) -> int:
 
 
 def _sample(text: str) -> int | float:
-    found = re.fullmatch(r"([0-9]{1,3}(?:\.[0-9]+)?)%", text)
-    if found is None:
-        return _count(text)
-    if not 0 < float(found[1]) <= 100:
+    found = re.fullmatch(r"([1-9][0-9]{0,11})|([0-9]{1,3}(?:\.[0-9]+)?)%", text)
+    if found is None or (found[2] and not 0 < float(found[2]) <= 100):
         raise ValueError(f"'{text}' is not a count of chunks, or a percentage up to 100%")
-    return float(found[1]) / 100
+    return int(found[1]) if found[1] else float(found[2]) / 100
 
 
 def _place(text: str) -> str:
