@@ -248,6 +248,33 @@ def test_duplicates_are_named(tmp_path):
     refuse(rf"{both}; new_dim={{'part': .*}} tells them apart, duplicates='first' keeps", paths[1:])
 
 
+@pytest.mark.parametrize("is_scalar", [True, False])
+def test_dates_of_leads_follow_the_start(is_scalar, tmp_path):
+    """Of seasonal forecasts: each start has its own dates, as xarray joins them and as the survey says."""
+    paths = []
+    for i, start in enumerate(pd.date_range("2001-01-01", periods=3, freq="MS")):
+        made = xr.Dataset({"v": (("lead", "x"), np.arange(6.0).reshape(3, 2) + i)}, {"lead": [0, 1, 2], "init": start})
+        made = made.assign_coords(valid=("lead", pd.date_range(start, periods=3, freq="MS")))
+        paths.append(tmp_path / f"{i}.nc")
+        made = made if is_scalar else made.assign(v=made.v.expand_dims("init"))
+        made.to_netcdf(paths[-1], engine="netcdf4")
+    opened = [xr.load_dataset(path) for path in paths]
+    expected = xr.concat(
+        opened,
+        "init",
+        data_vars="minimal" if not is_scalar else "all",
+        coords="different",
+        join="exact",
+        compat="equals",
+    )
+    xr.testing.assert_equal(vs.open_virtual_mfdataset(paths).virtual.open().load(), expected)
+    assert vs.survey(paths).plan[0] == "along 'init'"
+    vs.open_virtual_mfdataset(paths[:2]).virtual.to_vstack(tmp_path / "a.vstack")
+    vs.Repository.open(tmp_path / "a.vstack").update(vs.open_virtual_dataset(paths[2]), dim="init")
+    xr.testing.assert_equal(xr.load_dataset(tmp_path / "a.vstack", engine="virtualstack"), expected)
+    refuse("'valid' does not have the dimension 'init'", paths, combine_options={"coords": "minimal"})
+
+
 def test_experiments_in_folders_are_no_duplicates(tmp_path):
     """One began later: to leave a file out would mix them, so that only the new dimension is named."""
     years = {"ctl": (0, 2, 4), "exp": (2, 4)}

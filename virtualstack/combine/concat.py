@@ -32,17 +32,17 @@ def concat_parts(
     storage: Storage,
     /,
     *,
-    scalars: Collection[str] = (),
+    followers: Collection[str] = (),
     is_append: bool = False,
 ) -> Part:
     """Join parts along a dimension that either all of them have or none.
 
     Variables with the dimension are joined. If no file has the dimension, all data variables are joined, and so is the
-    coordinate of the same name. So are ``scalars``, coordinates without a dimension in all files, if they differ. The
-    other variables must be the same in all parts, and the first part's are used.
+    coordinate of the same name. So are ``followers``, coordinates such as scalars, if they differ. The other variables
+    must be the same in all parts, and the first part's are used.
     """
     is_new = _is_new(parts, dim)
-    followers = scalars if rules.scalars_follow else ()
+    followers = followers if rules.scalars_follow else ()
     joined_names = _joined(parts, dim, rules, storage, followers, is_new=is_new)
     parts = _of_all_variables(parts, dim, joined_names, rules)
 

@@ -16,9 +16,10 @@ from virtualstack.combine.concat import concat_parts, merge_parts
 from virtualstack.combine.conflicts import Rules
 from virtualstack.combine.part import Part
 from virtualstack.combine.planned import facts_of
+from virtualstack.dataset import virtual_array
 from virtualstack.errors import CombineError, Remedy
 from virtualstack.manifests import ABSENT
-from virtualstack.planning.labels import all_labels, distinct_labels, span
+from virtualstack.planning.labels import all_labels, distinct_labels, is_dates, span
 from virtualstack.planning.places import find_places, labelled_in_all
 from virtualstack.planning.questions import at_one_place, overlapping
 from virtualstack.storage import Storage
@@ -52,10 +53,8 @@ def join_tiles(
 ) -> Part:
     """Join the tiles of a grid dimension by dimension, beginning with the first, as xarray does."""
     lines = [{place[axis]: part for place, part in tiles.items()} for axis in range(len(dims))]
-    ndims = {name: 0 for part in tiles.values() for name in part.coordinates}
-    for part in tiles.values():
-        ndims.update((name, x.ndim) for name, x in part.variables.items() if x.ndim)
-    scalars = {name for name, n in ndims.items() if not n}
+    names = {name for part in tiles.values() for name in part.coordinates - part.indexes.keys()}
+    fixed = {name for part in tiles.values() for name, x in part.variables.items() if not _may_follow(x)}
 
     def join(place: tuple[int, ...]) -> Part | None:
         """Join the tiles whose last positions are given."""
@@ -70,10 +69,17 @@ def join_tiles(
             return merge_parts(parts, rules, storage)
         if len(dims) > 1:  # tiles of this line may have other labels along the other dimensions than the first line
             parts = align(parts, rules, but=[dim])
-        joined = concat_parts(parts, dim, rules, storage, scalars=scalars)
+        joined = concat_parts(parts, dim, rules, storage, followers=names - fixed)
         return joined if len(parts) == len(found) else _with_holes(joined, dim, found, lines[axis], rules)
 
     return cast(Part, join(()))
+
+
+def _may_follow(variable: xr.Variable) -> bool:
+    """Return whether a coordinate gets a dimension along which it differs: a scalar, or dates such as those of leads."""
+    if variable.ndim != 1 or virtual_array(variable) is not None:
+        return not variable.ndim
+    return is_dates(variable.to_index())
 
 
 def _with_holes(
