@@ -90,9 +90,10 @@ unpack
     ``.virtual.report()`` names them. If false, these are an error.
 combine_options
     Options of :func:`xarray.concat` as a dict, such as ``{"coords": ["t"]}``: ``data_vars``, ``coords``,
-    ``compat`` ("equals" by default), ``combine_attrs`` and ``fill_value``. Coordinates without a dimension that
-    differ get the joined dimension, unless ``coords`` is "minimal". By default attributes that differ are
-    left out, and noted in ``.virtual.report()``. ``units`` that differ are an error.
+    ``compat`` ("equals" by default), ``combine_attrs`` and ``fill_value``. Coordinates without a dimension, and
+    loaded dates along another one, get the joined dimension if they differ, unless ``coords`` is
+    "minimal". By default attributes that differ are left out, and noted in ``.virtual.report()``. ``units`` that
+    differ are an error.
 executor
     Executor that scans the files: ``"threads"``, ``"processes"``, ``"dask"``, a ``distributed.Client`` or a
     ``concurrent.futures.Executor``. By default remote files use 64 threads. Local files are

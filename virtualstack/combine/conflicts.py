@@ -48,7 +48,8 @@ class Rules:
         Variables and coordinates without the joined dimension that get it: none (``"minimal"``), those that differ
         between files (``"different"``), ``"all"``, or a set of names. With ``data_vars=None``, all data variables get
         a dimension that no file has. Coordinates without any dimension, and dates along one, get it if they differ,
-        also if ``coords`` does not name them; ``coords="minimal"``, ``compat="no_conflicts"`` and ``compat="override"`` prevent it.
+        also if ``coords`` does not name them; ``coords="minimal"``, ``compat="no_conflicts"`` and
+        ``compat="override"`` prevent it.
     compat
         Whether variables without the joined dimension are the same, as in xarray: ``"equals"``, ``"identical"`` with
         their attributes, ``"broadcast_equals"``, ``"no_conflicts"`` where both have values, or ``"override"`` to use

@@ -76,7 +76,7 @@ def join_tiles(
 
 
 def _may_follow(variable: xr.Variable) -> bool:
-    """Return whether a coordinate gets a dimension along which it differs: a scalar, or dates such as those of leads."""
+    """Return whether a coordinate gets a dimension along which it differs: a scalar, or dates as those of leads."""
     if variable.ndim != 1 or virtual_array(variable) is not None:
         return not variable.ndim
     return is_dates(variable.to_index())
