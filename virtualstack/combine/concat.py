@@ -46,14 +46,13 @@ def concat_parts(
     joined_names = _joined(parts, dim, rules, storage, followers, is_new=is_new)
     parts = _of_all_variables(parts, dim, joined_names, rules)
 
-    def join(name: str, members: Sequence[xr.Variable]) -> tuple[PandasIndex | None, xr.Variable] | None:
+    def join(name: str) -> tuple[PandasIndex | None, xr.Variable] | None:
         if name not in joined_names:
             return None
         if not is_new and any(name in part.indexes for part in parts):
             return _join_labels(name, parts)
-        if name in followers:
-            members = _of_common_dims(members, parts)
-        variable = _join(name, members, parts, dim)
+        members = [part.variables[name] for part in parts if name in part.variables]
+        variable = _join(name, _of_common_dims(members, parts) if name in followers else members, parts, dim)
         return make_index(name, variable) if name == dim and virtual_array(variable) is None else (None, variable)
 
     why = f"does not have the dimension '{dim}' that files are joined along"
@@ -67,7 +66,7 @@ def concat_parts(
 def _assembled(
     parts: Sequence[Part],
     dim: str | None,
-    join: Callable[[str, Sequence[xr.Variable]], tuple[PandasIndex | None, xr.Variable] | None],
+    join: Callable[[str], tuple[PandasIndex | None, xr.Variable] | None],
     rules: Rules,
     storage: Storage,
     why: str,
@@ -75,22 +74,25 @@ def _assembled(
 ) -> Part:
     """Return one part with all variables, and the attributes and notes that hold for all parts.
 
-    Variables that ``join`` does not join must be the same; the message says ``why``, with ``remedies``.
+    ``join`` returns the joined variable of a name, and its index if it has one, or ``None``. Variables that it does not
+    join must be the same in all parts; the message says ``why`` they are not joined, with ``remedies``.
     """
     variables: dict[str, xr.Variable] = {}
     indexes: dict[str, PandasIndex] = {}
     attributes, left_out = merge_attributes([part.attributes for part in parts], rules, name=None, sources=parts)
     for name in dict.fromkeys(name for part in parts for name in part.variables):
         having = [part for part in parts if name in part.variables]
-        members = [part.variables[name] for part in having]
-        index, variable = join(name, members) or (having[0].indexes.get(name), None)
-        if variable is None and all(name in part.indexes for part in having):
-            variable = members[0]  # labels of indexes are aligned already
-        elif variable is None:
+        joined = join(name)
+        if joined is not None:
+            index, variable = joined
+        elif all(name in part.indexes for part in having):  # labels are aligned already
+            index, variable = having[0].indexes[name], having[0].variables[name]
+        else:
+            index = having[0].indexes.get(name)
             variable = the_same(name, having, storage, rules, why=why, remedies=remedies(name))
         if index is not None:
             indexes[name] = index
-        own, found = merge_attributes([x.attrs for x in members], rules, name=name, sources=having)
+        own, found = merge_attributes([part.variables[name].attrs for part in having], rules, name=name, sources=having)
         variables[name] = with_attributes(variable, own)
         left_out |= found
     return Part(
@@ -349,7 +351,7 @@ def merge_parts(parts: Sequence[Part], rules: Rules, storage: Storage, /) -> Par
     names = {name for part in parts for name in part.variables}
     parts = [replace(part, absent=absent_variables(part.absent, names - part.variables.keys())) for part in parts]
     why = "is in several files that are joined side by side"
-    return _assembled(parts, None, lambda name, members: None, rules, storage, why, lambda name: Remedies())
+    return _assembled(parts, None, lambda name: None, rules, storage, why, lambda name: Remedies())
 
 
 def _check_lengths(parts: Sequence[Part]) -> None:

@@ -19,6 +19,7 @@ from virtualstack.manifests.array import ManifestArray
 from virtualstack.manifests.cells import replaced
 from virtualstack.manifests.cf import differing_key, is_nan
 from virtualstack.manifests.encoding import Fill
+from virtualstack.manifests.values import plain_name
 
 _INT64_NAT = np.iinfo(np.int64).min
 
@@ -344,11 +345,10 @@ def _clash(key: str, left: ManifestArray, right: object, a: object, b: object, w
     if any(differing_key(first, other, left.dtype) is not None for other in others):
         remedies.append(Remedy("leave the variable out with", drop_variables=...))
     else:
-        name = (left.name or "...").rpartition("/")[2]
-        remedies.append(Remedy("load the variable with {} if it is small", loadable_variables=[name]))
+        remedies.append(Remedy("load the variable with {} if it is small", loadable_variables=[plain_name(left)]))
     remedies.append(Remedy("join only files that agree"))
     if key != "dtype":
-        encoding = f"{{{left.name and left.name.rpartition('/')[2]!r}: {{{key!r}: ...}}}}"
+        encoding = f"{{{plain_name(left)!r}: {{{key!r}: ...}}}}"
         remedies.append(Remedy("if one of them is wrong, correct it with", f"vds.virtual.set_encoding({encoding})"))
     return CombineError(
         f"variable '{left.name}' has {key} = {value_text(a)} in {_place(left)} and {value_text(b)} in {_place(right)}; "

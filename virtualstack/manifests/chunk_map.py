@@ -257,22 +257,25 @@ class _Dominant:
 
     def __init__(self, n_boxes: int) -> None:
         self._n_boxes = n_boxes
-        self._pairs, self._counts = np.zeros(0, np.int64), np.zeros(0, np.int64)
+        self._pairs = np.zeros(0, np.int64)  # number of a box in the upper 32 bits, and below it that of its chunks
+        self._counts = np.zeros(0, np.int64)
 
     def add(self, box: NDArray[np.int64], number: NDArray[np.int32]) -> None:
         """Count the chunks of a block by box and number."""
         pair = (box << 32) + number
-        begin = np.flatnonzero(begins_run(pair.size, pair) & (number >= 0))  # neighbours are mostly alike
-        ends = np.append(np.flatnonzero(begins_run(pair.size, pair)), pair.size)
-        length = ends[np.searchsorted(ends, begin, "right")] - begin
-        self._pairs, which = np.unique(np.append(self._pairs, pair[begin]), return_inverse=True)
-        self._counts = np.bincount(which, np.append(self._counts, length), self._pairs.size).astype(np.int64)
+        first = np.flatnonzero(begins_run(pair.size, pair))  # neighbours are mostly alike
+        n_alike = np.diff(first, append=pair.size)
+        has_number = number[first] >= 0
+        pairs = np.append(self._pairs, pair[first[has_number]])
+        counts = np.append(self._counts, n_alike[has_number])
+        self._pairs, which = np.unique(pairs, return_inverse=True)
+        self._counts = np.bincount(which, counts, self._pairs.size).astype(np.int64)
 
     def numbers(self) -> NDArray[np.int32]:
         """Return the number of each box, the lowest of several with one count; -1 if no chunk has a number."""
         found = np.full(self._n_boxes, -1, np.int32)
-        order = np.lexsort((-self._pairs, self._counts))
-        found[self._pairs[order] >> 32] = self._pairs[order] & 0xFFFFFFFF  # the last one counts
+        pairs = self._pairs[np.lexsort((-self._pairs, self._counts))]  # the greatest count comes last, and stays
+        found[pairs >> 32] = pairs & 0xFFFFFFFF
         return found
 
 

@@ -254,6 +254,7 @@ def where(condition: Any, *values: Any) -> Any:
 
 
 def _truth(condition: Any) -> NDArray[np.bool_]:
+    """Return the elements of a condition, also of one about dates: the result has dates again, and no numbers."""
     return condition.read() if isinstance(condition, Verdict) else np.asarray(condition, np.bool_)
 
 

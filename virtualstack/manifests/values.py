@@ -107,12 +107,17 @@ def _decoded(values: NDArray[Any], attributes: dict[str, Any]) -> NDArray[Any]:
     return np.asarray(conventions.decode_cf_variable("v", raw, stack_char_dim=False, concat_characters=is_text).values)
 
 
+def plain_name(array: _Array, /) -> str:
+    """Return the name without that of the group, as options of opening take it."""
+    return (array.name or "...").rpartition("/")[2]
+
+
 def needs_values(array: _Array, what: str, /, *more: Remedy) -> VirtualValuesError:
     """Return the error for a virtual array whose values are not read."""
     return VirtualValuesError(
         f"variable '{array.name}' is virtual: {what}",
         Remedy("use {} for a lazy dataset with values", "vds.virtual.open()"),
-        Remedy("open with", loadable_variables=[(array.name or "...").rpartition("/")[2]]),
+        Remedy("open with", loadable_variables=[plain_name(array)]),
         *more,
     )
 

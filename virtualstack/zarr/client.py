@@ -64,7 +64,8 @@ class Client:
     ) -> str | None:
         """Return why it cannot decode chunks of an encoding, as half a sentence, or ``None`` if it can.
 
-        The chunk shape is on the axes of the array; ``order`` is the storage order if it is not C.
+        ``chunks`` is the shape of decoded chunks along the axes of the array, and ``order`` the order in which their
+        axes are stored (``None``: that of the array). ``variable`` is the name in reasons.
         """
         if self.zarr_format == 3:
             documents = codec_documents(encoding, chunks, order)
