@@ -9,7 +9,7 @@ import struct
 from collections.abc import Callable
 from dataclasses import dataclass
 from functools import lru_cache
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 from numcodecs.vlen import VLenBytes, VLenUTF8
@@ -82,8 +82,7 @@ def n_array_codecs(codecs: tuple[Codec, ...], dtype: np.dtype[Any], shape: tuple
     return len(chain.of_arrays), len(chain.of_arrays) + len(chain.to_bytes) < len(codecs)
 
 
-@dataclass(frozen=True, slots=True, eq=False)
-class Elementwise:
+class Elementwise(NamedTuple):
     """The leading codecs that turn each stored number into one value, and the codecs after them."""
 
     steps: tuple[Callable[[NDArray[Any]], NDArray[Any]], ...]

@@ -3,9 +3,8 @@
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass
 from functools import cached_property
-from typing import Protocol, Self, runtime_checkable
+from typing import NamedTuple, Protocol, Self, runtime_checkable
 
 import numpy as np
 
@@ -50,8 +49,7 @@ class Manifest(Protocol):
         """What the entries use; all are read once, one block at a time, and not kept in memory."""
 
 
-@dataclass(frozen=True, slots=True)
-class Overlay:
+class Overlay(NamedTuple):
     """Chunks that replace chunks of an array, on the grid of the array."""
 
     manifest: Manifest

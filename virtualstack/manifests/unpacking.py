@@ -6,7 +6,7 @@ xarray defines the meaning of the attributes: it decodes a few numbers, and our 
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from functools import lru_cache
 from typing import Any, NamedTuple
 
@@ -128,8 +128,7 @@ def _between(
 _MASK_AND_SCALE = ("_FillValue", "missing_value", "scale_factor", "add_offset", "_Unsigned")
 
 
-@dataclass(frozen=True, slots=True, eq=False)
-class Unpacked:
+class Unpacked(NamedTuple):
     """An array after :func:`unpack`.
 
     Parameters

@@ -25,8 +25,7 @@ from virtualstack.reading.selection import Selection
 from virtualstack.storage import Bytes
 
 
-@dataclass(frozen=True, slots=True, eq=False)
-class Decoding:
+class Decoding(NamedTuple):
     """How chunks of an encoding are decoded; the strides of the encoding do not matter here.
 
     Parameters

@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from types import EllipsisType
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
@@ -65,8 +65,7 @@ class Segments:
         return slice(begin, begin + self.count.item(j))
 
 
-@dataclass(frozen=True, slots=True, eq=False)
-class Selection:
+class Selection(NamedTuple):
     """The elements of an array that an outer key, or points, select.
 
     Parameters
@@ -88,7 +87,7 @@ class Selection:
         """Return the same selection with segments of at most ``n`` elements along an axis; 1 on joint axes."""
         cut = self.joint if axis in self.joint else (axis,)
         n = 1 if axis in self.joint else n
-        return replace(self, axes=tuple(_cut(x, n) if i in cut else x for i, x in enumerate(self.axes)))
+        return self._replace(axes=tuple(_cut(x, n) if i in cut else x for i, x in enumerate(self.axes)))
 
     @property
     def places(self) -> tuple[int, ...]:

@@ -6,7 +6,7 @@ import struct
 import zlib
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, NamedTuple
 
 import orjson
 from numcodecs import blosc
@@ -119,8 +119,7 @@ FULL_PAGE_ROWS = 4096
 """Number of rows of a full page, to which no rows are added."""
 
 
-@dataclass(frozen=True, slots=True)
-class PageRef:
+class PageRef(NamedTuple):
     """A reference to a page of a table."""
 
     name: str

@@ -5,7 +5,7 @@ from __future__ import annotations
 import base64
 import zlib
 from dataclasses import dataclass, field
-from typing import Any, Protocol
+from typing import Any, NamedTuple, Protocol
 
 import orjson
 from numcodecs import blosc
@@ -47,8 +47,7 @@ def newest(objects: ListedObjects, /) -> int | None:
     return None if found is None else found.number
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Newest:
+class Newest(NamedTuple):
     """The newest snapshot, as it was found."""
 
     number: int

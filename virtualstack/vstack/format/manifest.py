@@ -6,7 +6,7 @@ import math
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
@@ -197,8 +197,7 @@ _MAX_THREADS = 32
 _MAX_SPAN_ROWS = 1 << 16
 
 
-@dataclass(frozen=True, slots=True)
-class _Rows:
+class _Rows(NamedTuple):
     """Rows of cells: int64, shape ``(5, n)``, and the segment of each row (``None``: the first segment for all)."""
 
     columns: NDArray[np.int64]

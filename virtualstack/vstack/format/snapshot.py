@@ -6,8 +6,8 @@ import base64
 import math
 import zlib
 from collections.abc import Mapping
-from dataclasses import asdict, dataclass, field, replace
-from typing import Any
+from dataclasses import dataclass, field, replace
+from typing import Any, NamedTuple
 
 import numpy as np
 
@@ -50,8 +50,7 @@ class ArrayNode:
         return self.placements.n - self.merged[1] + self.merged[0]
 
 
-@dataclass(frozen=True, slots=True)
-class Bundle:
+class Bundle(NamedTuple):
     """The object that holds loaded variables: its name, number of bytes, and their CRC-32."""
 
     name: str
@@ -118,7 +117,7 @@ class Snapshot:
             "segments": self.segments.document(),
             "prefixes": self.prefixes,
             "relocations": [{"old": old, "new": new, "n_prefixes": n} for old, new, n in self.moved],
-            "bundle": None if self.bundle is None else asdict(self.bundle),
+            "bundle": None if self.bundle is None else self.bundle._asdict(),
         }
         document["heap"] = base64.b64encode(b"".join(heap.parts)).decode()
         return dump(document)
@@ -155,8 +154,7 @@ def read_document(data: bytes, /, *, number: int, url: str) -> dict[str, Any]:
     return document
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Uses:
+class Uses(NamedTuple):
     """The objects that a snapshot needs: the objects of its tables, and the bundle."""
 
     segments: Table
