@@ -1,7 +1,6 @@
 """Every block of the README and of the documentation runs, and pages say what holds."""
 
 import importlib.util
-import os
 import re
 import shlex
 import tomllib
@@ -32,7 +31,7 @@ def test_a_page_runs_as_typed(path, tmp_path, tmp_path_factory, interpreter):
         if importlib.util.find_spec(module) is None:
             pytest.skip(f"needs {module}: pip install 'virtualstack[all]'")
     output = tmp_path_factory.mktemp("output") / "output"
-    status = interpreter.run(path, tmp_path, output, os.environ | {"PYTHONPATH": str(ROOT)})
+    status = interpreter.run(path, tmp_path, output)
     assert status == 0, output.read_text()
 
 
@@ -49,10 +48,10 @@ def test_a_wrong_page_fails(lines, says, tmp_path, interpreter):
     """It says why; pages after it run. What a page does not import is not there."""
     page, output = tmp_path / "page.md", tmp_path / "output"
     page.write_text(f"```python\n{lines}\n```\n")
-    assert interpreter.run(page, tmp_path, output, dict(os.environ)) != 0
+    assert interpreter.run(page, tmp_path, output) != 0
     assert says in output.read_text()
     page.write_text("```bash\necho a > made\n```\n")
-    assert interpreter.run(page, tmp_path, output, dict(os.environ)) == 0
+    assert interpreter.run(page, tmp_path, output) == 0
     assert (tmp_path / "made").read_text() == "a\n"
 
 
