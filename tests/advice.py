@@ -84,7 +84,7 @@ def command_options_named(message: str, command: click.Command, /) -> list[dict[
         given: tuple[str, ...] = (match[1],)
         stop = match.end(1)
         if not known[match[1]].is_flag:
-            if match[2] is None:
+            if match[2] in (None, known[match[1]].metavar):  # which value is meant is left to the reader
                 continue
             given += tuple(shlex.split(match[2] if match[2][0] in "'\"" else match[2].rstrip(".)")))
             stop = match.end()

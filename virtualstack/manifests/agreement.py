@@ -201,10 +201,14 @@ def stored_fill(array: ManifestArray, value: Any, dtype: np.dtype[Any] | None = 
 
 def _no_fill(array: ManifestArray, why: str) -> CombineError:
     name = (array.name or "").rsplit("/", 1)[-1]
-    marked = Remedy("say which one does with", f"vds.virtual.set_encoding({{{name!r}: {{'_FillValue': ...}}}})")
+    first = (
+        Remedy("say which one does with", f"vds.virtual.set_encoding({{{name!r}: {{'_FillValue': ...}}}})")
+        if array.dtype.kind in "iu"
+        else Remedy("join the files with", "open_virtual_mfdataset", join="outer")
+    )
     return CombineError(
         f"variable '{array.name}' in {_place(array)} has elements to be filled in, and {why}",
-        *([marked] if array.dtype.kind in "iu" else []),
+        first,
         Remedy("fill in a value with", "vds.virtual.reindex", fill_value={name: Code("...")}),
         variable=array.name,
         property="fill_value",
