@@ -1,5 +1,6 @@
-"""Scalar coordinates that differ from those of a store: in all targets they get the dimension, as in a join."""
+"""Scalars and dates of leads that differ from those of a store: in all targets they get the dimension, as in a join."""
 
+import numpy as np
 import pytest
 import xarray as xr
 
@@ -45,6 +46,48 @@ def test_scalars_that_differ_get_the_dimension(tmp_path, target, loadable):
     assert found["run"].dims == ("time",)
     assert not found["height"].ndim
     xr.testing.assert_equal(found, wanted)
+
+
+def test_dates_of_leads_get_the_dimension(tmp_path, target):
+    """A store of the first forecast, or of the first two, gets the next ones as a join of all files does."""
+    days = [
+        xr.Dataset(
+            {"t": (("start", "lead"), [[i, 2.0]])},
+            {
+                "start": [np.datetime64("2020-01-01", "ns") + np.timedelta64(i, "D")],
+                "lead": [6, 12],
+                "valid": ("lead", np.array(["2020-01-01T06", "2020-01-01T12"], "M8[ns]") + np.timedelta64(i, "D")),
+                "height": ("lead", [2.0, 3.0]),
+            },
+        )
+        for i in range(4)
+    ]
+    for i, day in enumerate(days):
+        day.to_netcdf(tmp_path / f"{i}.nc")
+    wanted = xr.concat(days, "start", data_vars="minimal", coords="different", compat="equals", join="exact")
+    for first in (1, 2):
+        begun = target.with_name(f"{first}{target.suffix}")
+        write(vs.open_virtual_mfdataset([tmp_path / f"{i}.nc" for i in range(first)]), begun)
+        for i in range(first, 4):
+            write(vs.open_virtual_dataset(tmp_path / f"{i}.nc"), begun, append_dim="start")
+        found = load(begun)
+        assert found["valid"].dims == ("start", "lead")
+        xr.testing.assert_equal(found, wanted)
+
+
+def test_dates_at_other_labels_do_not_follow_an_update(tmp_path):
+    """Two leads more are no other dates at the leads of the store."""
+    for i in range(2):
+        n = 2 + 2 * i
+        valid = np.datetime64("2020-01-01", "ns") + np.arange(n) * np.timedelta64(6, "h")
+        xr.Dataset({"t": (("start", "lead"), np.ones((1, n)))}, {"start": [i], "lead": range(n)}).assign_coords(
+            valid=("lead", valid)
+        ).to_netcdf(tmp_path / f"{i}.nc")
+    vs.open_virtual_dataset(tmp_path / "0.nc").virtual.to_vstack(tmp_path / "a.vstack")
+    vs.Repository.open(tmp_path / "a.vstack").update([tmp_path / "1.nc"], dim="start", join="outer")
+    found = load(tmp_path / "a.vstack")
+    assert found["valid"].dims == ("lead",)
+    assert (found["valid"].values == valid).all()
 
 
 def test_scalars_stay_where_the_values_of_the_store_are_wanted(tmp_path, target):

@@ -14,6 +14,7 @@ import xarray as xr
 from numpy.typing import NDArray
 from xarray.indexes import PandasIndex
 
+from virtualstack.codecs.cf_times import datetime_units
 from virtualstack.combine.absent import absent_joined, absent_variables, missing_variable
 from virtualstack.combine.align import align
 from virtualstack.combine.conflicts import Rules, joined, merge_attributes, with_attributes
@@ -21,7 +22,7 @@ from virtualstack.combine.equal_variables import KEEP_STORED, Remedies, are_equa
 from virtualstack.combine.part import Part, over_index
 from virtualstack.dataset import all_virtual, expand_dims, make_index, virtual_array
 from virtualstack.errors import CombineError, Remedy
-from virtualstack.planning.labels import check_kinds
+from virtualstack.planning.labels import check_kinds, is_dates
 from virtualstack.storage import Storage
 
 
@@ -148,6 +149,14 @@ def _joined(
     return {name for name in names if is_wanted(name, [part for part in parts if name in part.variables])} | {
         name for part in parts for name in part.variables if name == dim
     }
+
+
+def may_follow(variable: xr.Variable, /) -> bool:
+    """Return whether a coordinate gets a dimension along which it differs: a scalar, or dates as those of leads."""
+    array = virtual_array(variable)
+    if variable.ndim != 1:
+        return not variable.ndim
+    return is_dates(variable.to_index()) if array is None else datetime_units(array.cf.get("units"))
 
 
 def joining_remedies(name: str, parts: Sequence[Part], dim: str, rules: Rules, is_append: bool) -> Remedies:

@@ -12,14 +12,13 @@ import xarray as xr
 from xarray.indexes import PandasIndex
 
 from virtualstack.combine.align import ReindexTarget, align, reindex_part
-from virtualstack.combine.concat import concat_parts, merge_parts
+from virtualstack.combine.concat import concat_parts, may_follow, merge_parts
 from virtualstack.combine.conflicts import Rules
 from virtualstack.combine.part import Part
 from virtualstack.combine.planned import facts_of
-from virtualstack.dataset import virtual_array
 from virtualstack.errors import CombineError, Remedy
 from virtualstack.manifests import ABSENT
-from virtualstack.planning.labels import all_labels, distinct_labels, is_dates, span
+from virtualstack.planning.labels import all_labels, distinct_labels, span
 from virtualstack.planning.places import find_places, labelled_in_all
 from virtualstack.planning.questions import at_one_place, overlapping
 from virtualstack.storage import Storage
@@ -54,7 +53,7 @@ def join_tiles(
     """Join the tiles of a grid dimension by dimension, beginning with the first, as xarray does."""
     lines = [{place[axis]: part for place, part in tiles.items()} for axis in range(len(dims))]
     names = {name for part in tiles.values() for name in part.coordinates - part.indexes.keys()}
-    fixed = {name for part in tiles.values() for name, x in part.variables.items() if not _may_follow(x)}
+    fixed = {name for part in tiles.values() for name, x in part.variables.items() if not may_follow(x)}
 
     def join(place: tuple[int, ...]) -> Part | None:
         """Join the tiles whose last positions are given."""
@@ -73,13 +72,6 @@ def join_tiles(
         return joined if len(parts) == len(found) else _with_holes(joined, dim, found, lines[axis], rules)
 
     return cast(Part, join(()))
-
-
-def _may_follow(variable: xr.Variable) -> bool:
-    """Return whether a coordinate gets a dimension along which it differs: a scalar, or dates as those of leads."""
-    if variable.ndim != 1 or virtual_array(variable) is not None:
-        return not variable.ndim
-    return is_dates(variable.to_index())
 
 
 def _with_holes(

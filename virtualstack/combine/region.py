@@ -11,6 +11,7 @@ import numpy as np
 import xarray as xr
 from numpy.typing import NDArray
 
+from virtualstack.combine.concat import may_follow
 from virtualstack.combine.equal_variables import are_equal, the_same
 from virtualstack.combine.fitting import Fitting, check_presence, cut_like, fitted, joint_dtype, load_part
 from virtualstack.combine.part import Part, bundled_in, each_node, group_from
@@ -301,40 +302,50 @@ def _by_labels(dim: str, old: Part, new: Part) -> Side:
 
 
 def following(old: Part, parts: Sequence[Part], dim: str, fitting: Fitting, /) -> tuple[Part, list[Part]]:
-    """Return a store and parts to add, with the dimension at scalar coordinates that differ, as in a join of all files.
+    """Return a store and parts to add; coordinates that differ follow the dimension, as in a join of all files.
 
     Other variables of the parts have the dimension if they have it in the store.
     """
 
     def follows(name: str) -> bool:
         members = [part.variables[name] for part in parts if name in part.variables]
+        own = old.variables[name]
         return (
-            not old.variables[name].ndim
+            may_follow(own)
+            and dim not in own.dims
             and len(members) == len(parts)
+            and all(_has_labels(part, along, old) for part in parts for along in map(str, own.dims))
             and (any(dim in x.dims for x in members) or not are_equal(name, [old, *parts], storage, fitting.rules))
         )
 
     storage, followers = fitting.storage, {}
     if dim in old.sizes and fitting.rules.scalars_follow:
-        for name in filter(follows, old.coordinates):
+        for name in filter(follows, old.coordinates - old.indexes.keys()):
             array = virtual_array(old.variables[name])
-            scalar = old.variables[name] if array is None else loaded_variable(name, array, storage, url=old.source)
-            followers[name] = expand_dims(scalar, {dim: old.sizes[dim]})
+            own = old.variables[name] if array is None else loaded_variable(name, array, storage, url=old.source)
+            followers[name] = expand_dims(own, {dim: old.sizes[dim]})
     old = replace(old, variables={**old.variables, **followers})
     return old, [with_dims(part, old, [dim]) for part in parts]
+
+
+def _has_labels(part: Part, dim: str, old: Part) -> bool:
+    """Return whether a part has the labels of a store along a dimension, or as many elements without labels."""
+    if dim not in part.indexes or dim not in old.indexes:
+        return part.sizes.get(dim) == old.sizes[dim]
+    return part.indexes[dim].index.equals(old.indexes[dim].index)
 
 
 def with_dims(new: Part, old: Part, dims: Collection[str]) -> Part:
     """Return a part whose variables have those dimensions that they have in the store.
 
-    Variables get a dimension of one element; coordinates that have no other dimension get a longer one, too.
+    Variables get a dimension of one element; coordinates that may follow a dimension get a longer one, too.
     """
     changed = {}
     for name in new.variables.keys() & old.variables.keys():
         variable = new.variables[name]
         lacking = {dim: new.sizes.get(dim, 1) for dim in map(str, old.variables[name].dims) if dim in dims}
         lacking = {dim: n for dim, n in lacking.items() if dim not in variable.dims}
-        if lacking and (set(lacking.values()) == {1} or (not variable.ndim and name in new.coordinates)):
+        if lacking and (set(lacking.values()) == {1} or (name in new.coordinates and may_follow(variable))):
             changed[name] = expand_dims(variable, lacking)
     return new.with_variables(changed, coordinates=new.coordinates & changed.keys()) if changed else new
 
