@@ -171,9 +171,8 @@ function Extent(props: Shown & { live: NonNullable<LoadLive> }) {
     const array = await live.open(store, variable!.path);
     const labels = await live.labelsOf(store, array, variable!.path, variables);
     const ends = array.dims.map((dim, i) => {
-      const [text, n] = [labels[i]?.text, array.shape[i]];
-      if (!text || n === 0) return "";
-      return n === 1 ? `${dim} ${text(0)}` : `${dim} ${text(0)} to ${text(n - 1)}`;
+      const [along, n] = [labels[i], array.shape[i]];
+      return along && n ? `${dim} ${live.extent(along, n)}` : "";
     });
     return ends.filter(Boolean).join("; ");
   }, [variable!.path]);

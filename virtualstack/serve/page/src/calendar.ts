@@ -60,8 +60,8 @@ const CALENDARS: Record<string, Calendar> = {
   noleap, "365_day": noleap, all_leap: allLeap, "366_day": allLeap, "360_day": even(Array(12).fill(30)),
 };
 
-/** Return how numbers become dates, in UTC, or `null` if their units are not those of time. */
-export function dates(units: string, calendar: string): ((x: number) => string) | null {
+/** Return how numbers become dates, in UTC and to the minute or second, or `null` if their units are not those of time. */
+export function dates(units: string, calendar: string): ((x: number, isFine?: boolean) => string) | null {
   const found = UNITS.exec(units);
   const used = CALENDARS[calendar.toLowerCase()];
   const origin = found && ORIGIN.exec(found[2]);
@@ -73,13 +73,14 @@ export function dates(units: string, calendar: string): ((x: number) => string) 
   const offset = sign * (36e5 * Number(origin[8] ?? 0) + 6e4 * Number(origin[9] ?? 0));
   const first = used.toDay([year, month, day]);
   const begin = 36e5 * hour + 6e4 * minute + 1000 * second - offset;
-  return (x) => {
+  return (x, isFine = false) => {
     const moment = Math.round(begin + x * step);
     const days = Math.floor(moment / DAY);
     const [y, m, d] = used.toDate(first + days);
-    const minutes = Math.floor((moment - days * DAY) / 6e4);
+    const seconds = Math.floor((moment - days * DAY) / 1000);
+    const minutes = Math.floor(seconds / 60);
     const two = (n: number) => String(n).padStart(2, "0");
     const text = `${y < 0 ? "-" : ""}${String(Math.abs(y)).padStart(4, "0")}-${two(m)}-${two(d)}`;
-    return (moment - days * DAY) < 1000 ? text : `${text} ${two(Math.floor(minutes / 60))}:${two(minutes % 60)}`;
+    return seconds < 1 ? text : `${text} ${two(Math.floor(minutes / 60))}:${two(minutes % 60)}${isFine ? `:${two(seconds % 60)}` : ""}`;
   };
 }

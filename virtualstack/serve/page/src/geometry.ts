@@ -228,6 +228,12 @@ export function digits(x: number, step: number): string {
   return fixed.toLocaleString("en", { minimumFractionDigits: 0, maximumFractionDigits: n }).replace("-", "−");
 }
 
+/** A number of an axis of values. */
+export function tickText(x: number, step: number): string {
+  const isLong = Math.abs(x) >= 1e7 || (step > 0 && step < 1e-6);
+  return isLong && x !== 0 ? Number(x.toPrecision(7)).toExponential().replaceAll("-", "−") : digits(x, step);
+}
+
 /** A longitude or latitude, such as 15 °W. */
 export function degrees(x: number, step: number, isLongitude: boolean): string {
   const at = isLongitude ? turn(x) : x;

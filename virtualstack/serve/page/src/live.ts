@@ -3,7 +3,7 @@
 import * as zarr from "zarrita";
 import { dates } from "./calendar";
 import type { Attributes } from "./facts";
-import { degrees } from "./geometry";
+import { degrees, digits } from "./geometry";
 
 export { labelsOf, locate, type Grid } from "./locate";
 export const coast = async () => (await import("./coast")).coast;
@@ -28,6 +28,8 @@ export interface Live {
   packing: Packing;
   /** Bytes of one chunk when it is decoded. */
   chunkBytes: number;
+  /** Bits of a stored number. */
+  bits: number;
   /** Read a part: a number selects along a dimension, a pair is a range. */
   read(selection: (number | [number, number])[]): Promise<Float64Array>;
 }
@@ -74,6 +76,7 @@ export async function open(cube: Cube, path: string): Promise<Live> {
     chunks: array.chunks,
     attributes: array.attrs,
     packing,
+    bits: itemBytes * 8,
     chunkBytes: array.chunks.reduce((a, b) => a * b, itemBytes),
     async read(selection) {
       const parts = selection.map((x) => (typeof x === "number" ? x : zarr.slice(x[0], x[1])));
@@ -202,8 +205,21 @@ export async function labels(cube: Cube, path: string, dtype = ""): Promise<Labe
   const exact = array.dtype === "float64" && packing.scale === 1 ? 8 : 6;
   const number = (i: number) => (isWhole ? withSign(stored[i], packing, bits) : Number(values[i].toPrecision(exact)));
   const plain = units && units !== "1" ? ` ${units}` : "";
-  const text = (i: number) => toDate?.(values[i]) ?? (direction ? degrees(Number(number(i)), 1e-8, direction === "e") : `${number(i)}${plain}`);
+  // scenes may follow each other within a minute
+  const isFine = toDate !== null && values.subarray(0, 1000).some((x, i) => i > 0 && x !== values[i - 1] && toDate(x) === toDate(values[i - 1]));
+  const text = (i: number) => toDate?.(values[i], isFine) ?? (direction ? degrees(Number(number(i)), 1e-8, direction === "e") : `${number(i)}${plain}`);
   return { kind: toDate ? "time" : "number", values, text: (i) => (Number.isNaN(values[i]) ? "no value" : text(i)) };
+}
+
+/** Where a dimension begins and ends: units once, and longitudes that go round the earth as they are counted. */
+export function extent({ values, text }: Labels, n: number): string {
+  const [first, last] = [0, n - 1].map((i) => text(i).replace(/^-/, "−"));
+  if (n === 1) return first;
+  if ([first, last].some((x) => / °[EW]$/.test(x)) && Math.abs(values[n - 1] - values[0]) > 180) {
+    return [values[0], values[n - 1]].map((x) => (x ? `${digits(Math.abs(x), 1e-6)} °${x < 0 ? "W" : "E"}` : "0°")).join(" to ");
+  }
+  const [number, units] = [/^−?[\d.e+-]+(?= )/.exec(first)?.[0], / [^\d°].*$/.exec(first)?.[0]];
+  return number && units && number + units === first && last.endsWith(units) ? `${number} to ${last}` : `${first} to ${last}`;
 }
 
 const MAX_SAMPLE_BYTES = 8e6;

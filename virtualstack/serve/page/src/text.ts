@@ -19,13 +19,16 @@ export function counted(n: number, noun: string): string {
   return `${count(n)} ${noun}${n === 1 ? "" : "s"}`;
 }
 
-/** A value with about six digits. */
-export function value(x: number | bigint | undefined): string {
+/** A value with seven digits, or as many as tell values within a range apart. */
+export function value(x: number | bigint | undefined, range = 0): string {
   if (x === undefined || Number.isNaN(Number(x))) return "no value";
   const n = Number(x);
   if (Number.isInteger(n) && Math.abs(n) < 1e15) return String(n);
+  if (!Number.isFinite(n)) return String(n);
   const small = Math.abs(n) < 1e-4 || Math.abs(n) >= 1e7;
-  return small ? n.toExponential(4) : String(Number(n.toPrecision(7)));
+  const digits = range > 0 ? Math.max(7, Math.min(15, Math.ceil(Math.log10(Math.abs(n) / range)) + 4)) : 7;
+  const exact = Number(n.toPrecision(digits));
+  return small ? exact.toExponential() : String(exact);
 }
 
 export function moment(seconds: number): string {

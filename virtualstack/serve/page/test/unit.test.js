@@ -142,3 +142,35 @@ test("chunks of a few arrays are counted at once", async () => {
   assert.ok(items.every((x, i) => x.path === `a${i}` && /there is nothing at/.test(x.error)));
   assert.ok(most <= 4, String(most));
 });
+
+test("values have the digits that tell them apart", async () => {
+  const { value } = await load("text.ts");
+  assert.deepEqual([273.1499938964844, 12.349999999999994, 1.2345678e-5, 5.3e31, 123456789.5, 7, NaN, Infinity].map((x) => value(x)), ["273.15", "12.35", "1.234568e-5", "5.3e+31", "1.234568e+8", "7", "no value", "Infinity"]);
+  assert.deepEqual([101325.0041, 101325.0042].map((x) => value(x, 0.005)), ["101325.0041", "101325.0042"]);
+  const { tickText } = await load("geometry.ts");
+  assert.deepEqual([[4e-21, 1e-21], [-2e7, 1e7], [101325.004, 0.002], [0, 1e-21]].map((x) => tickText(...x)), ["4e−21", "−2e+7", "101,325.004", "0"]);
+});
+
+test("classes have a colour each, and their values are those of the variable", async () => {
+  const { palette, rangeOf } = await load("colours.ts");
+  const values = [...Array(38).keys()];
+  const { classes } = palette({ flag_values: values, flag_meanings: values.map((x) => `kind_${x}`).join(" ") }, []);
+  assert.equal(new Set(classes.map((x) => x.colour)).size, 38);
+  assert.deepEqual(classes[37].text, "kind 37");
+  const own = palette({ flag_values: [0, 120, -56], flag_colors: "#000000 #ffff64 #aaf0f0", _Unsigned: "true" }, [], 8);
+  assert.deepEqual(own.classes, [{ value: 0, text: "0", colour: "#000000" }, { value: 120, text: "120", colour: "#ffff64" }, { value: 200, text: "200", colour: "#aaf0f0" }]);
+  assert.deepEqual(palette({ dtype: "bool" }, [0, 1]).classes.map((x) => x.text), ["false", "true"]);
+  assert.deepEqual(palette({ flag_masks: [1, 2], flag_meanings: "cloud snow" }, [0, 3]).masks, [{ mask: 1, value: 1, text: "cloud" }, { mask: 2, value: 2, text: "snow" }]);
+  assert.equal(palette({ long_name: "Temperature anomaly" }, [1, 3]).kind, "diverging");
+  assert.deepEqual(rangeOf([-3, -1], "diverging"), [-3, 3]);
+});
+
+test("an extent has its units once, and longitudes around the earth as they are counted", async () => {
+  const extent = async (values, units) => live.extent(await live.labels(storeOf("float64", Float64Array.from(values), { units }), "v"), values.length);
+  assert.equal(await extent([0, 180, 358.5], "degrees_east"), "0° to 358.5 °E");
+  assert.equal(await extent([-180, 0, 178], "degrees_east"), "180 °W to 178 °E");
+  assert.equal(await extent([150, 180, 214], "degrees_east"), "150 °E to 146 °W");
+  assert.equal(await extent([5837500, 0, -5312500], "m"), "5837500 to −5312500 m");
+  assert.equal(await extent([0, 20], "seconds since 2024-06-01 12:00"), "2024-06-01 12:00:00 to 2024-06-01 12:00:20");
+  assert.equal(await extent([0, 60], "seconds since 2024-06-01 12:00"), "2024-06-01 12:00 to 2024-06-01 12:01");
+});

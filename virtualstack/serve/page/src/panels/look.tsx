@@ -25,10 +25,11 @@ interface Opened {
 
 export function LookPanel(props: Shown & { live: NonNullable<LoadLive> }) {
   const variable = props.variable!;
+  const about = variable.attributes.long_name ?? variable.attributes.description ?? variable.attributes.standard_name;
   return (
     <>
       <h2>Quick look at {variable.path}</h2>
-      <div class="controls"><VariableChoice {...props} /></div>
+      <div class="controls"><VariableChoice {...props} />{typeof about === "string" && about && <span class="about quiet">{about}</span>}</div>
       <Opening {...props} key={variable.path} />
     </>
   );
@@ -187,7 +188,7 @@ function Look({ array, labels, grid, live, units, name }: Opened & { units: stri
   useEffect(() => {
     if (n === 1) void readSeries(null);
   }, []);
-  const kind = useMemo(() => palette(array.attributes, sample), [sample]);
+  const kind = useMemo(() => palette(array.attributes, sample, array.bits), [sample]);
 
   return (
     <>

@@ -1,9 +1,9 @@
 /** A slice at its place: cells, coast, ticks, colours, and the value under the pointer. */
 
 import { useEffect, useMemo, useRef, useState } from "preact/hooks";
-import { kind, MAP_NAMES, rangeOf, table, type Palette } from "../colours";
+import { MAP_NAMES, rangeOf, table, type Palette } from "../colours";
 import { useDark, useWidth } from "../common";
-import { digits, outline, placeText, round, ticks, type Box, type Geometry, type Pair, type Tick } from "../geometry";
+import { outline, placeText, round, tickText, ticks, type Box, type Geometry, type Pair, type Tick } from "../geometry";
 import type { Live } from "../live";
 import { value } from "../text";
 
@@ -60,7 +60,8 @@ export function Picture(props: PictureProps) {
   const cellRatio = (box.x[1] - box.x[0]) / (box.y[1] - box.y[0]);
   // axes of different kinds, such as time and depth, have no common scale
   const ratio = plane.kind === "index" && hasLabels ? Math.max(0.6, Math.min(4, cellRatio)) : cellRatio;
-  const most = Math.max(80, Math.min(MAX_TALL, 0.75 * innerHeight));
+  // the line of the value is on the first screen, too
+  const most = Math.max(80, Math.min(MAX_TALL, 0.48 * innerHeight));
   const width = Math.max(1, Math.round(Math.min(room - left - 14, most * ratio)));
   const height = Math.max(1, Math.round(plane.kind === "index" ? Math.max(60, Math.min(most, width / ratio)) : width / ratio));
   const widest = Math.max(...marks(true, view.x, 5).map((x) => x.text.length), 3) * PER_CHARACTER + 14;
@@ -191,7 +192,7 @@ export function Picture(props: PictureProps) {
       </div>
       <p class="readout" aria-live="polite" data-readout="point">
         {point && values ? (
-          <><strong>{said(at, palette)}{at !== undefined && !Number.isNaN(at) && palette.kind !== "classes" && units && ` ${units}`}</strong> at {where(geometry, point, label, hasLabels, isSwapped)}</>
+          <><strong>{said(at, palette, colours.high - colours.low)}{at !== undefined && !Number.isNaN(at) && palette.kind !== "classes" && units && ` ${units}`}</strong> at {where(geometry, point, label, hasLabels, isSwapped)}</>
         ) : (
           <span class="quiet">{isReading ? "Reading …" : "Click a point, or press Enter on the image, for the series at it."}</span>
         )}
@@ -219,9 +220,13 @@ function sign(geometry: Geometry, along: "row" | "column", axis: 0 | 1): number 
   return next[axis] < geometry.centre(0, 0)[axis] ? -1 : 1;
 }
 
-function said(x: number | undefined, { classes }: Palette): string {
-  return classes.find((c) => c.value === x)?.text ?? value(x);
+function said(x: number | undefined, { classes, masks }: Palette, range: number): string {
+  const found = classes.find((c) => c.value === x)?.text ?? value(x, range);
+  const bits = !Number.isSafeInteger(x) ? [] : masks.filter((m) => isSet(x!, m.mask, m.value)).map((m) => m.text);
+  return bits.length ? `${found} (${bits.join(", ")})` : found;
 }
+
+const isSet = (x: number, mask: number, value: number): boolean => (BigInt(x) & BigInt(mask)) === BigInt(value);
 
 /** Where a cell is: as its coordinates say, and by longitude and latitude. */
 export function where(geometry: Geometry, point: Pair, label: (isX: boolean, i: number) => string, hasLabels: boolean, isSwapped: boolean): string {
@@ -268,13 +273,13 @@ function useColours(palette: Palette, values: Float64Array | null, sample: Float
   const [low, high] = limits.map((x, i) => (x === "" || Number.isNaN(Number(x)) ? range[i] : Number(x)));
   const paint = useMemo(() => {
     if (palette.kind === "classes") {
-      const number = new Map(palette.classes.map((x, i) => [x.value, rgb(kind(i))]));
+      const number = new Map(palette.classes.map((x) => [x.value, rgb(x.colour)]));
       return (x: number, to: Uint8ClampedArray, at: number) => to.set(number.get(x) ?? [128, 128, 128], at);
     }
     const colours = table(map);
-    const scale = high > low ? 255 / (high - low) : 0;
+    const [scale, begin] = high > low ? [255 / (high - low), 0] : [0, 127.5]; // one value has the colour of the middle
     return (x: number, to: Uint8ClampedArray, at: number) => {
-      const colour = 3 * Math.max(0, Math.min(255, Math.round((x - low) * scale)));
+      const colour = 3 * Math.max(0, Math.min(255, Math.round(begin + (x - low) * scale)));
       to[at] = colours[colour];
       to[at + 1] = colours[colour + 1];
       to[at + 2] = colours[colour + 2];
@@ -290,24 +295,31 @@ function Colours(props: ColoursState & { units: string; palette: Palette; hasNon
   const { low, high, map, setMap, limits, setLimits, ofSlice, setOfSlice, range, units, palette, hasNone } = props;
   const none = hasNone && <span class="none"><i class="swatch missing" aria-hidden="true" />no value</span>;
   if (palette.kind === "classes") {
-    return <ul class="legend wide" data-scale="classes">{palette.classes.map((x, i) => <li key={x.value}><span class="swatch" style={{ background: kind(i) }} aria-hidden="true" />{x.text}</li>)}{none && <li>{none}</li>}</ul>;
+    return <ul class="legend wide" data-scale="classes">{palette.classes.map((x) => <li key={x.value}><span class="swatch" style={{ background: x.colour }} aria-hidden="true" />{x.text}</li>)}{none && <li>{none}</li>}</ul>;
   }
   return (
     <>
-      <Bar map={map} low={low} high={high} units={units} isBeyond={props.isBeyond} />
+      {!Number.isNaN(low) && <Bar map={map} low={low} high={high} units={units} isBeyond={props.isBeyond} />}
       {none}
       <div class="controls">
         <label class="choice"><span>Colours</span><select value={map} onChange={(e) => setMap(e.currentTarget.value)}>{MAP_NAMES.map((x) => <option key={x}>{x}</option>)}</select></label>
         {(["from", "to"] as const).map((word, i) => (
           <label class="choice number" key={word}>
             <span>{word}</span>
-            <input inputMode="decimal" size={9} data-limit={word} value={limits[i]} placeholder={value(range[i])} onInput={(e) => setLimits(i ? [limits[0], e.currentTarget.value] : [e.currentTarget.value, limits[1]])} />
+            <input inputMode="decimal" size={9} data-limit={word} value={limits[i]} placeholder={value(range[i], range[1] - range[0])} onInput={(e) => setLimits(i ? [limits[0], e.currentTarget.value] : [e.currentTarget.value, limits[1]])} />
           </label>
         ))}
         <button type="button" aria-pressed={ofSlice} data-range={ofSlice ? "slice" : "all"} onClick={() => setOfSlice(!ofSlice)}>Range of this slice</button>
       </div>
     </>
   );
+}
+
+/** Ticks of a colour bar, in per cent of its length. */
+function marks(low: number, high: number, most: number): Tick[] {
+  if (!(high > low)) return [{ at: 50, text: value(low) }];
+  const { step, at } = round([low, high], most);
+  return at.map((x) => ({ at: ((x - low) / (high - low)) * 100, text: tickText(x, step) }));
 }
 
 function Bar({ map, low, high, units, isBeyond }: { map: string; low: number; high: number; units: string; isBeyond: boolean }) {
@@ -321,17 +333,19 @@ function Bar({ map, low, high, units, isBeyond }: { map: string; low: number; hi
     for (let i = 0; i < 256; i += 1) image.data.set([colours[3 * i], colours[3 * i + 1], colours[3 * i + 2], 255], 4 * i);
     context.putImageData(image, 0, 0);
   }, [map]);
-  const { step, at } = round([low, high], Math.max(2, Math.min(6, width / 70)));
+  const ends = [low, high].map((x) => value(x, high - low));
+  // as many ticks as have room for their texts
+  const shown = [6, 5, 4, 3, 2, 1].map((n) => marks(low, high, n)).find((some) => some.every((x) => (x.text.length + 2) * PER_CHARACTER * some.length <= width)) ?? [];
   return (
     <div class="scale">
       <div class="bar-frame" ref={frame}>
-        <canvas ref={canvas} width={256} height={1} role="img" aria-label={`Colours from ${value(low)} to ${value(high)} ${units}`} />
+        <canvas ref={canvas} width={256} height={1} role="img" aria-label={`Colours from ${ends[0]} to ${ends[1]} ${units}`} />
         <div class="bar-ticks" aria-hidden="true">
-          {at.map((x) => <span key={x} style={{ left: `${((x - low) / (high - low)) * 100}%` }}>{step && (Math.abs(x) >= 1e7 || step < 1e-6) ? value(x) : digits(x, step)}</span>)}
+          {shown.map((x) => <span key={x.at} style={{ left: `${x.at}%` }}>{x.text}</span>)}
         </div>
       </div>
       <span class="bar-units">{units}</span>
-      <span class="ranged"><span data-scale="low">{value(low)}</span> to <span data-scale="high">{value(high)}</span>{isBeyond && "; values beyond have the colours of the ends"}</span>
+      <span class="ranged"><span data-scale="low">{ends[0]}</span>{high > low && <> to <span data-scale="high">{ends[1]}</span></>}{isBeyond && "; values beyond have the colours of the ends"}</span>
     </div>
   );
 }

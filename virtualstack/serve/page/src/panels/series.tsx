@@ -2,6 +2,7 @@
 
 import { useMemo, useRef, useState } from "preact/hooks";
 import { useWidth } from "../common";
+import { round, tickText } from "../geometry";
 import { count, counted, value } from "../text";
 
 export interface SeriesData {
@@ -19,7 +20,7 @@ export interface SeriesData {
 }
 
 const HEIGHT = 190;
-const [LEFT, BOTTOM, TOP] = [58, 22, 8];
+const [BOTTOM, TOP] = [22, 8];
 const MAX_ROWS = 1000;
 
 export function Series({ series }: { series: SeriesData }) {
@@ -33,14 +34,20 @@ export function Series({ series }: { series: SeriesData }) {
     if (x > high) high = x;
   }
   const hasValues = low <= high;
-  if (low === high) [low, high] = [low - 1, high + 1];
+  const range = high - low;
+  if (low === high) [low, high] = [low - (Math.abs(low) || 1), high + (Math.abs(high) || 1)];
+  const marks = useMemo(() => {
+    const { step, at } = hasValues ? round([low, high], 4) : { step: 0, at: [] };
+    return at.map((v) => ({ at: v, text: tickText(v, step) }));
+  }, [low, high]);
+  const left = Math.max(...marks.map((m) => m.text.length), 5) * 7 + 16;
   const { at: part, gaps } = useMemo(() => spread(series), [series]);
-  const x = (i: number) => LEFT + part[i] * (width - LEFT - 6);
+  const x = (i: number) => left + part[i] * (width - left - 6);
   const y = (v: number) => TOP + (1 - (v - low) / (high - low)) * (HEIGHT - TOP - BOTTOM);
   const [path, dots] = line(values, gaps, x, y);
   const show = (i: number) => setAt(Math.max(0, Math.min(values.length - 1, i)));
   const move = (event: PointerEvent) => {
-    const place = (event.clientX - frame.current!.getBoundingClientRect().left - LEFT) / (width - LEFT - 6);
+    const place = (event.clientX - frame.current!.getBoundingClientRect().left - left) / (width - left - 6);
     show(part.reduce((best, p, i) => (Math.abs(p - place) < Math.abs(part[best] - place) ? i : best), 0));
   };
   const onKeyDown = (event: KeyboardEvent) => {
@@ -53,37 +60,37 @@ export function Series({ series }: { series: SeriesData }) {
   };
   return (
     <section class="series" aria-label="Series">
-      <h3>{series.title}</h3>
+      <h3>{series.title}{units && <span class="quiet"> in {units}</span>}</h3>
       {series.isCut && <p class="quiet small">The {count(values.length)} values from index {count(series.begin)} on are drawn.</p>}
       {gaps.size > 0 && <p class="quiet small" data-note="gaps">The line breaks at {counted(gaps.size, "gap")} in time.</p>}
       <div ref={frame}>
         {hasValues ? (
           <svg
             width={width} height={HEIGHT} role="application" tabindex={0} data-series="line" onPointerMove={move} onKeyDown={onKeyDown}
-            aria-label={`${series.title}: from ${value(low)} to ${value(high)} ${units}. Arrow keys move along the series.`}
+            aria-label={`${series.title}: from ${value(low, range)} to ${value(high, range)} ${units}. Arrow keys move along the series.`}
           >
-            {[low, (low + high) / 2, high].map((v) => (
-              <g key={v}>
-                <line x1={LEFT} x2={width - 6} y1={y(v)} y2={y(v)} class="grid" />
-                <text x={LEFT - 8} y={y(v) + 4} class="tick" text-anchor="end">{Number(v.toPrecision(4))}</text>
+            {marks.map(({ at: v, text }) => (
+              <g key={v} data-tick="value">
+                <line x1={left} x2={width - 6} y1={y(v)} y2={y(v)} class="grid" />
+                <text x={left - 8} y={y(v) + 4} class="tick" text-anchor="end">{text}</text>
               </g>
             ))}
             <path d={path} class="line" />
             {dots.map((i) => <circle key={i} cx={x(i)} cy={y(values[i])} r="2" class="dot" />)}
             {at !== null && !Number.isNaN(values[at]) && <circle cx={x(at)} cy={y(values[at])} r="4" class="dot" />}
-            <text x={LEFT} y={HEIGHT - 5} class="tick">{series.text(0)}</text>
+            <text x={left} y={HEIGHT - 5} class="tick">{series.text(0)}</text>
             <text x={width - 6} y={HEIGHT - 5} class="tick" text-anchor="end">{series.text(values.length - 1)}</text>
           </svg>
         ) : (
           <p class="quiet">There is no value along the whole series.</p>
         )}
       </div>
-      <p class="readout" aria-live="polite" data-readout="series">{at !== null && <><strong>{value(values[at])} {units}</strong> at {series.text(at)}</>}</p>
+      <p class="readout" aria-live="polite" data-readout="series">{at !== null && <><strong>{value(values[at], range)} {units}</strong> at {series.text(at)}</>}</p>
       <details>
         <summary>Values as a table</summary>
         <table class="values">
           <thead><tr><th scope="col">at</th><th scope="col" class="number">value {units && `(${units})`}</th></tr></thead>
-          <tbody>{[...values.slice(0, MAX_ROWS)].map((v, i) => <tr key={i}><th scope="row">{series.text(i)}</th><td class="number" data-value={v}>{value(v)}</td></tr>)}</tbody>
+          <tbody>{[...values.slice(0, MAX_ROWS)].map((v, i) => <tr key={i}><th scope="row">{series.text(i)}</th><td class="number" data-value={v}>{value(v, range)}</td></tr>)}</tbody>
         </table>
         {values.length > MAX_ROWS && <p class="quiet small">The first {count(MAX_ROWS)} values are listed.</p>}
       </details>
