@@ -340,6 +340,28 @@ def test_a_day_without_stations_is_a_day(numbers, tmp_path):
             xr.testing.assert_equal(found, expected.load())
 
 
+@pytest.mark.parametrize("options", [{}, {"coords": ["s", "lon"], "data_vars": ["g"]}], ids=["differing", "named"])
+@pytest.mark.parametrize("order", [(0, 1, 2), (1, 0, 2), (1, 2, 0), (0, 1), (1, 0, 2, 3)])
+def test_a_file_without_times_has_other_scalars_and_another_packing(order, options, tmp_path):
+    """It has no elements that they count for; the variables get the dimension as in a join by xarray."""
+    paths = []
+    for i, n in enumerate([0, 2, 3, 0]):
+        t = xr.Dataset({"t": (("time", "x"), np.arange(2.0 * n).reshape(n, 2)), "g": 1})
+        t = t.assign_coords(time=pd.date_range(f"2020-01-{1 + 5 * i:02}", periods=n), s=i, lon=("x", [1.0, 2.0]))
+        t = t.assign_coords(valid=("x", pd.date_range(f"2020-01-{1 + i:02}", periods=2)))
+        paths.append(tmp_path / f"{i}.nc")
+        packing = {"dtype": "i2", "scale_factor": 1.0 if n else 0.5, "_FillValue": -1}
+        t.to_netcdf(paths[-1], engine="netcdf4", encoding={"t": packing})
+    paths = [paths[i] for i in order]
+    coords = [*options["coords"], "valid"] if options else "different"
+    data_vars = options.get("data_vars", "minimal")
+    opened = [xr.open_dataset(path) for path in paths]
+    expected = xr.concat(opened, "time", compat="equals", join="exact", coords=coords, data_vars=data_vars).load()
+    vds = vs.open_virtual_mfdataset(paths, combine_options=options)
+    assert vds["t"].data.cf["scale_factor"] == 1.0
+    xr.testing.assert_equal(vds.virtual.open().load(), expected)
+
+
 def test_an_empty_tile_is_joined_with_its_row(tmp_path):
     """A file without times of the second of two tiles."""
     paths = [

@@ -213,6 +213,11 @@ def _differs(members: Sequence[xr.Variable]) -> bool:
     return any(_is_other(arrays[0], other) for other in arrays[1:])
 
 
+def is_packed_otherwise(a: xr.Variable, b: xr.Variable, /) -> bool:
+    """Return whether two virtual variables are decoded differently."""
+    return _differs([a, b])
+
+
 def _is_other(a: ManifestArray, b: ManifestArray) -> bool:
     return bool(a.cf or b.cf) and (a.dtype != b.dtype or other_meaning(a, b) is not None)
 

@@ -13,11 +13,11 @@ import xarray as xr
 from xarray.indexes import PandasIndex
 
 from virtualstack.combine.align import align
-from virtualstack.combine.concat import concat_parts, merge_parts
-from virtualstack.combine.conflicts import Rules
+from virtualstack.combine.concat import concat_parts, may_follow, merge_parts
+from virtualstack.combine.conflicts import Rules, is_packed_otherwise
 from virtualstack.combine.new_dim import with_new_dim
 from virtualstack.combine.part import Part
-from virtualstack.dataset import loaded_variable, virtual_array
+from virtualstack.dataset import expand_dims, loaded_variable, virtual_array
 from virtualstack.errors import CombineError, Remedy
 from virtualstack.planning import Duplicates, FileFacts, Grid, Plan, make_plan
 from virtualstack.planning.labels import is_dates
@@ -158,8 +158,28 @@ def _with_empty(
     if dim is None:  # another group of a tree
         joined = merge_parts([parts[k], empty], rules, storage)
     else:
-        joined = concat_parts(align([parts[k], empty], rules, but=[dim]), dim, rules, storage)
+        empty = _with_dim_of(_packed_like(empty, parts[k], dim), parts[k], dim)
+        followers = {name for name in empty.coordinates if may_follow(empty.variables[name])}
+        joined = concat_parts(align([parts[k], empty], rules, but=[dim]), dim, rules, storage, followers=followers)
+        parts = [_with_dim_of(part, joined, dim) for part in parts]
     return [*parts[:k], joined, *parts[k + 1 :]]
+
+
+def _packed_like(empty: Part, other: Part, dim: str) -> Part:
+    """Return a part without elements along a dimension, whose packing does not count: it is that of another part."""
+    none = other.isel(dim, np.arange(0)).variables
+    names = [name for name, x in empty.variables.items() if dim in x.dims and name in none and dim in none[name].dims]
+    packed = {name: none[name] for name in names if is_packed_otherwise(none[name], empty.variables[name])}
+    return empty.with_variables(packed)
+
+
+def _with_dim_of(part: Part, other: Part, dim: str) -> Part:
+    """Return a part whose variables have a dimension of the part if those of another part have it."""
+    if dim not in part.sizes:
+        return part
+    got = {name for name, x in other.variables.items() if dim in x.dims}
+    lacking = {name: x for name, x in part.variables.items() if name in got and dim not in x.dims}
+    return part.with_variables({name: expand_dims(x, {dim: part.sizes[dim]}) for name, x in lacking.items()})
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
