@@ -997,6 +997,7 @@ def test_labels_that_are_not_there_are_named(tmp_path):
             r"_(\d)",
             r"new_dim={'m': '_.*'} does not say where the labels come from. Give FromName\('_.*'\), FromAttribute",
         ),
+        ([1, 2], r"FromName\(\.\.\.\), FromAttribute\(\.\.\.\) or a function of the dataset"),
     ],
 )
 def test_an_error_of_a_label_names_the_file(labelling, message, tmp_path):

@@ -65,3 +65,11 @@ def test_dates_that_are_too_far_or_too_fine_are_refused(label):
     with pytest.raises(CombineError, match="a date that microseconds do not count") as caught:
         vs.combine_datasets(parts, new_dim={"time": lambda ds: [np.datetime64("2000-01-01"), label][ds.attrs["i"]]})
     assert (caught.value.variable, caught.value.property) == ("time", "labels")
+
+
+@pytest.mark.parametrize("label", ["1677-09-21T00:12:43.145224193", "2000-01-01T00:00:00.000000001"])
+def test_nanoseconds_beside_years_that_they_do_not_count_are_refused(label):
+    labels = [np.datetime64(label, "ns"), np.datetime64("0500-01-01")]
+    parts = [xr.Dataset({"v": ("x", [i, 1.0])}, attrs={"i": i}) for i in range(2)]
+    with pytest.raises(CombineError, match="a date that microseconds do not count"):
+        vs.combine_datasets(parts, new_dim={"time": lambda ds: labels[ds.attrs["i"]]})

@@ -7,7 +7,7 @@ from collections.abc import Callable, Mapping, Sequence, Set
 from contextlib import suppress
 from datetime import UTC, date, datetime
 from types import MappingProxyType
-from typing import Any
+from typing import Any, cast
 
 import cftime
 import numpy as np
@@ -37,9 +37,10 @@ def check_labellings(new_dim: Any, /) -> Mapping[str, Labelling]:
         )
     for dim, labelling in new_dim.items():
         if not (isinstance(labelling, FromName | FromAttribute) or callable(labelling)):
+            text = repr(labelling) if isinstance(labelling, str) else "..."
             raise CombineError(
                 f"new_dim={{{dim!r}: {labelling!r}}} does not say where the labels come from. Give "
-                f"FromName({labelling!r}), FromAttribute({labelling!r}) or a function of the dataset",
+                f"FromName({text}), FromAttribute({text}) or a function of the dataset",
                 variable=str(dim),
                 property="new_dim",
             )
@@ -59,7 +60,8 @@ def make_labels(parts: Sequence[Part], dim: str, labelling: Labelling, /) -> Seq
         elif all(isinstance(x, str) and re.fullmatch(r"[+-]?\d{1,18}", x) for x in labels):
             return [int(x) for x in labels]
     is_cftime = any(isinstance(x, cftime.datetime) for x in labels)
-    return [_any_year(x) if is_cftime and isinstance(x, np.datetime64) else x for x in labels]
+    pairs = zip(labels, parts, strict=True)
+    return [_any_year(dim, x, part) if is_cftime and isinstance(x, np.datetime64) else x for x, part in pairs]
 
 
 def _found(parts: Sequence[Part], dim: str, labelling: Labelling) -> Sequence[Any]:
@@ -112,18 +114,26 @@ def _plain(dim: str, found: Any, part: Part) -> Any:
     if not isinstance(found, np.datetime64):
         stamp = pd.Timestamp(found)
         found = (stamp if stamp.tzinfo is None else stamp.tz_convert(UTC).tz_localize(None)).asm8
-    for unit, form in (("ns", np.datetime64), ("us", _any_year)):
-        with suppress(OverflowError):  # of some units; others wrap around
-            counted = found.astype(f"M8[{unit}]")
-            if counted.astype(found.dtype) == found:
-                return form(counted)
-    raise _refusal(dim, part, f"label {found} of '{dim}' in {part.called} is a date that microseconds do not count")
+    counted = _counted(found, "ns")
+    return _any_year(dim, found, part) if counted is None else counted
 
 
-def _any_year(date: np.datetime64) -> cftime.datetime:
+def _counted(date: np.datetime64, unit: str) -> np.datetime64 | None:
+    """Return a date in another unit, or ``None`` if this is another date."""
+    with suppress(OverflowError):  # of some units; others wrap around
+        counted = date.astype(f"M8[{unit}]")
+        if counted.astype(date.dtype) == date:
+            return cast(np.datetime64, counted)
+    return None
+
+
+def _any_year(dim: str, date: np.datetime64, part: Part) -> cftime.datetime:
     """Return a date of numpy's calendar that nanoseconds need not count."""
+    counted = _counted(date, "us")
+    if counted is None:
+        raise _refusal(dim, part, f"label {date} of '{dim}' in {part.called} is a date that microseconds do not count")
     units = "microseconds since 1970-01-01"
-    return cftime.num2date(date.astype("M8[us]").astype(np.int64), units, calendar="proleptic_gregorian")
+    return cftime.num2date(counted.astype(np.int64), units, calendar="proleptic_gregorian")
 
 
 def _date(dim: str, text: str, format: str, part: Part) -> Any:
