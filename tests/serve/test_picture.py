@@ -303,7 +303,14 @@ def words(tmp_path_factory):
     }
     for name, (dataset, encoding) in datasets.items():
         dataset.to_netcdf(folder / f"{name}.nc", engine="netcdf4", encoding=encoding)
-    with serving({name: folder / f"{name}.nc" for name in datasets}) as url:
+    disk = np.add.outer(np.arange(2400.0), np.arange(2100.0) / 4096)
+    arrays = {
+        "is_land": (("y", "x"), values[0] > 9),
+        "disk": (("row", "column"), disk),
+        "p": ("y", 101325 + np.arange(4) / 1024),
+    }
+    xr.Dataset(arrays).chunk(row=512, column=512).to_zarr(folder / "arrays.zarr", zarr_format=2)
+    with serving({name: folder / f"{name}.nc" for name in datasets} | {"arrays": folder / "arrays.zarr"}) as url:
         yield url
 
 
@@ -324,6 +331,25 @@ def test_words_and_classes(chromium, words):
     chromium.run(ready)
     assert [chromium.text(f"[data-scale={end}]") for end in ("low", "high")] == ["-14", "14"]
     assert chromium.run("return page.getByRole('combobox', { name: 'Colours' }).inputValue()") == "blue to red"
+
+
+def test_arrays_of_booleans_large_ones_and_small_differences(chromium, words):
+    """Booleans are two classes, a large picture begins in its middle, and ticks of a series tell its values apart."""
+    ready = "await page.locator('[data-image][data-ready=yes]').waitFor()"
+    chromium.open(f"{words}/#cube=arrays&panel=look&variable=is_land")
+    chromium.run(ready)
+    assert chromium.text("[data-scale=classes]").split("\n") == ["false", "true"]
+    chromium.run("await page.locator('[data-image]').click({ position: { x: 2, y: 2 } })")
+    assert chromium.text("[data-readout=point]").startswith("false at ")
+    chromium.open(f"{words}/#cube=arrays&panel=look&variable=disk")
+    chromium.run(ready)
+    assert chromium.run("return page.locator('.slider output').allInnerTexts()") == ["row 512", "column 512"]
+    assert [chromium.text(f"[data-scale={end}]") for end in ("low", "high")] == ["512.125", "1535.375"]
+    chromium.open(f"{words}/#cube=arrays&panel=look&variable=p")
+    chromium.run("await page.locator('.series').waitFor()")
+    ticks = chromium.run("return page.locator('[data-tick=value]').evaluateAll((all) => all.map((x) => x.textContent))")
+    assert ticks == ["101,325", "101,325.0005", "101,325.001", "101,325.0015", "101,325.002", "101,325.0025"]
+    assert chromium.seen()["errors"] == []
 
 
 def test_a_series_of_many_bytes_is_asked_for(chromium, words):

@@ -160,7 +160,7 @@ function typical(variables: Variable[]): Variable | null {
   return some.reduce<Variable | null>((a, b) => (a && a.nbytes >= b.nbytes ? a : b), null);
 }
 
-const isPicture = (x: Variable): boolean => x.shape.length > 1 && x.shape.slice(-2).every((n) => n > 1) && /^[<>]?(u?int|float|[iuf]\d)/.test(x.dtype);
+const isPicture = (x: Variable): boolean => x.shape.length > 1 && x.shape.slice(-2).every((n) => n > 1) && /^[<>|]?(u?int|float|bool|[iufb]\d)/.test(x.dtype);
 
 /** Where the first variable that is shown begins and ends along its dimensions, as its coordinates say. */
 function Extent(props: Shown & { live: NonNullable<LoadLive> }) {

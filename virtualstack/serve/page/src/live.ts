@@ -34,7 +34,8 @@ export interface Live {
   read(selection: (number | [number, number])[]): Promise<Float64Array>;
 }
 
-const NUMBERS = /^(u?int(8|16|32|64)|float(16|32|64))$/;
+const NUMBERS = /^(u?int(8|16|32|64)|float(16|32|64)|bool)$/;
+const bitsOf = (dtype: string): number => Number(/\d+/.exec(dtype)?.[0] ?? 8);
 
 /** A cube: at a URL, or in a store. */
 export type Cube = string | zarr.AsyncReadable;
@@ -69,12 +70,13 @@ export async function open(cube: Cube, path: string): Promise<Live> {
   if (!NUMBERS.test(array.dtype)) throw new Error(`Values of type ${array.dtype} cannot be drawn.`);
   const packing = readPacking(array.attrs, array.dtype);
   const dims = array.dimensionNames ?? array.shape.map((_, i) => `dimension ${i}`);
-  const itemBytes = Number(/\d+/.exec(array.dtype)![0]) / 8;
+  const itemBytes = bitsOf(array.dtype) / 8;
+  const isBoolean = array.dtype === "bool";
   return {
     dims: dims.map((name, i) => name ?? `dimension ${i}`),
     shape: array.shape,
     chunks: array.chunks,
-    attributes: array.attrs,
+    attributes: isBoolean ? { ...array.attrs, dtype: "bool" } : array.attrs,
     packing,
     bits: itemBytes * 8,
     chunkBytes: array.chunks.reduce((a, b) => a * b, itemBytes),
@@ -82,7 +84,7 @@ export async function open(cube: Cube, path: string): Promise<Live> {
       const parts = selection.map((x) => (typeof x === "number" ? x : zarr.slice(x[0], x[1])));
       const found: unknown = await zarr.get(array, parts);
       const data = typeof found === "object" && found !== null && "data" in found ? found.data : [found];
-      return decode(data as ArrayLike<number | bigint>, packing, itemBytes * 8);
+      return decode(isBoolean ? Uint8Array.from(data as Iterable<boolean>, Number) : (data as ArrayLike<number | bigint>), packing, itemBytes * 8);
     },
   };
 }
@@ -191,13 +193,13 @@ export async function labels(cube: Cube, path: string, dtype = ""): Promise<Labe
     return { kind: "text", values: Float64Array.from(text.keys()), text: (i) => text[i] };
   }
   const array = await openArray(cube, path);
-  if (!NUMBERS.test(array.dtype) || array.shape.length !== 1 || array.shape[0] > MAX_LABELS) return null;
+  if (!NUMBERS.test(array.dtype) || array.dtype === "bool" || array.shape.length !== 1 || array.shape[0] > MAX_LABELS) return null;
   const stored = (await zarr.get(array)).data as StoredNumbers;
   const units = String(array.attrs.units ?? "");
   const toDate = dates(units, String(array.attrs.calendar ?? "standard"));
   const packing = readPacking(array.attrs, array.dtype);
   if (toDate && typeof stored[0] === "bigint") packing.missing.push(NAT);
-  const bits = Number(/\d+/.exec(array.dtype)![0]);
+  const bits = bitsOf(array.dtype);
   const values = decode(stored, packing, bits);
   const direction = /^degrees?_?(n|e)/i.exec(units)?.[1].toLowerCase();
   const isWhole = array.dtype.includes("int") && packing.scale === 1 && packing.offset === 0;

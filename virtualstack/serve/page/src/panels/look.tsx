@@ -82,7 +82,6 @@ interface Asked {
 function Look({ array, labels, grid, live, units, name }: Opened & { units: string; name: string }) {
   const { shape, dims, chunks } = array;
   const n = shape.length;
-  const [view, setView] = useState<View>({ index: shape.map(() => 0), point: null });
   const [drawn, setDrawn] = useState<Drawn | null>(null);
   const [series, setSeries] = useState<SeriesData | null>(null);
   const [isReading, setReading] = useState(false);
@@ -97,6 +96,9 @@ function Look({ array, labels, grid, live, units, name }: Opened & { units: stri
   const lastSeries = useRef(0);
   const axes: number[] = grid?.axes ?? [];
   const sides = axes.map((axis) => Math.min(shape[axis], MAX_SIDE)) as Pair;
+  // of a large picture, the middle comes first: the corners of a disk or a tile are often empty
+  const middle = (axis: number) => (axes.includes(axis) ? Math.floor((shape[axis] - Math.min(shape[axis], MAX_SIDE)) / 2 / chunks[axis]) * chunks[axis] : 0);
+  const [view, setView] = useState<View>({ index: shape.map((_, axis) => middle(axis)), point: null });
   const isCut = axes.some((axis) => shape[axis] > MAX_SIDE);
   const others = dims.map((_, axis) => axis).filter((axis) => n > 1 && (axes.includes(axis) ? shape[axis] > MAX_SIDE : shape[axis] > 1));
   const label = (axis: number, i: number) => labels[axis]?.text(i) ?? `${dims[axis]} ${count(i)}`;

@@ -232,7 +232,7 @@ const isSet = (x: number, mask: number, value: number): boolean => (BigInt(x) & 
 export function where(geometry: Geometry, point: Pair, label: (isX: boolean, i: number) => string, hasLabels: boolean, isSwapped: boolean): string {
   const { plane } = geometry;
   const labels = `${label(false, point[isSwapped ? 1 : 0])}, ${label(true, point[isSwapped ? 0 : 1])}`;
-  if (plane.kind === "index" || (plane.kind === "lonlat" && hasLabels)) return labels;
+  if (plane.kind === "index" || (plane.kind === "lonlat" && hasLabels && labels.includes("°"))) return labels;
   const at = geometry.centre(...point);
   const lonlat = plane.toLonLat?.(...at);
   const nearby = point[1] ? geometry.centre(point[0], point[1] - 1) : geometry.centre(point[0], point[1] + 1);

@@ -37,7 +37,7 @@ export function Series({ series }: { series: SeriesData }) {
   const range = high - low;
   if (low === high) [low, high] = [low - (Math.abs(low) || 1), high + (Math.abs(high) || 1)];
   const marks = useMemo(() => {
-    const { step, at } = hasValues ? round([low, high], 4) : { step: 0, at: [] };
+    const { step, at } = hasValues ? round([low, high], 6) : { step: 0, at: [] };
     return at.map((v) => ({ at: v, text: tickText(v, step) }));
   }, [low, high]);
   const left = Math.max(...marks.map((m) => m.text.length), 5) * 7 + 16;
