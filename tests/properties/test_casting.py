@@ -79,7 +79,7 @@ def test_a_float_that_is_no_integer_of_the_dtype_is_an_error_when_it_is_read(val
     publish(known.sources)
     array = known.array.astype(dtype)
     check(array[:1], np.array([1], dtype), (slice(None),))
-    message = r"cannot be stored as dtype '\w+'\. The cause is \.astype"
+    message = r"cannot be stored as dtype '\w+'\. The cause is the cast"
     with pytest.raises(ChunkDecodeError, match=message):
         read_array(array, (), STORAGE)
 

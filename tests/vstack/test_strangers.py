@@ -238,7 +238,7 @@ def test_servers_that_have_everything_are_refused():
             return history.hint(7) if key == HINT else b""
 
     objects = Endless()
-    with pytest.raises(MalformedFileError, match="its server answers every request"):
+    with pytest.raises(MalformedFileError, match="Its server answers every request"):
         history.newest(objects)
     assert objects.n_asked < 2000
 
