@@ -1451,3 +1451,15 @@ def test_labels_that_descend_are_not_overridden_by_labels_that_ascend(tmp_path):
     options = {"combine": "nested", "concat_dim": "time", "join": "override"}
     refuse("coordinate 'lat'", paths, **options)
     assert vs.open_virtual_mfdataset(paths[:2], **options).sizes["time"] == 2
+
+
+def test_names_of_stations_come_before_what_is_measured(tmp_path):
+    """Two of them share a latitude."""
+    paths = [tmp_path / f"{n}.nc" for n in range(3)]
+    for n, (path, name, lat) in enumerate(zip(paths, ("ZUG", "AAR", "BRN"), (50.0, 49.0, 50.0), strict=True)):
+        scalars = {"lat": lat, "lon": 10.0 + n, "station_id": name}
+        xr.Dataset({"t": ("time", [n, n])}, {"time": [0, 1], **scalars}).to_netcdf(path)
+    joined = vs.open_virtual_mfdataset(paths).virtual.open().load()
+    files = [xr.open_dataset(path) for path in paths]
+    expected = xr.concat(files, "station_id", **MINIMAL | {"data_vars": "all", "coords": ["lat", "lon"]})
+    xr.testing.assert_equal(joined.sortby("station_id"), expected.sortby("station_id"))

@@ -99,6 +99,19 @@ def _appended(
     new = fitted(new, old, fitting, but=[dim])
     if ordered:
         _check_order(dim, old, new)
+    if dim in old.indexes and dim not in new.variables:
+        names = [name for name, x in new.variables.items() if x.dims == (dim,) and x.dtype.kind in "OSTUmM"]
+        raise CombineError(
+            f"{old.called} has labels of '{dim}' and {new.called} does not",
+            Remedy("take them from a variable with {}", "vs.open_virtual_mfdataset", labels={dim: (*names, ...)[0]}),
+            Remedy("give it labels with", f"assign_coords({dim}=...)"),
+            variable=dim,
+            property="presence",
+            left=True,
+            right=False,
+            left_url=old.source,
+            right_url=new.source,
+        )
     either = {**old.variables, **new.variables}
     absent = [name for name in either if name not in old.variables or name not in new.variables]
     check_presence(old, new, [name for name in absent if dim not in either[name].dims])

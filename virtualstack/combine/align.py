@@ -24,7 +24,19 @@ from virtualstack.combine.part import Part, over_index
 from virtualstack.dataset import declared_dataset, virtual_array
 from virtualstack.errors import CombineError, Remedy
 from virtualstack.manifests import EMPTY, ManifestArray, reindex
-from virtualstack.planning.labels import KINDS, Distinct, Labels, check_kinds, distinct_labels, misfit, since_1970
+from virtualstack.planning.labels import (
+    KINDS,
+    Distinct,
+    Labels,
+    check_kinds,
+    distinct_labels,
+    is_jitter,
+    misfit,
+    since_1970,
+)
+
+LABELS_REMEDY = Remedy("give it the store's labels with {} if they mean the same", "assign_coords")
+"""Remedy for labels that nearly agree with those of the store."""
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -243,7 +255,8 @@ def _common_labels(found: Distinct, dim: str, rules: Rules, parts: Sequence[Part
         len(x) != len(labels[0]) or _are_opposite(x, labels[0]) for x in labels
     )
     if rules.join == "exact" or cannot_override:
-        raise misfit(dim, parts, found, rules.tolerance, remedies=rules.remedies)
+        remedies = [x for x in rules.remedies if x is not LABELS_REMEDY or is_jitter(found)]
+        raise misfit(dim, parts, found, rules.tolerance, remedies=remedies)
     if rules.join == "override":
         return labels[0], [labels[0]] * len(labels)
     for number, x in enumerate(labels):

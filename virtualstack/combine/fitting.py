@@ -10,7 +10,7 @@ import numpy as np
 import xarray as xr
 
 from virtualstack.combine.absent import missing_variable
-from virtualstack.combine.align import align
+from virtualstack.combine.align import LABELS_REMEDY, align
 from virtualstack.combine.concat import check_calendars
 from virtualstack.combine.conflicts import Rules, floats_like, is_packed, merge_attributes, unpacked_like
 from virtualstack.combine.part import Part
@@ -24,8 +24,6 @@ from virtualstack.options import JoinToStore
 from virtualstack.storage import Storage
 
 TEXT = "OSTU"
-LABELS_REMEDY = Remedy("give it the store's labels with {} if they mean the same", "assign_coords")
-"""Remedy for labels that differ from those of the store."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

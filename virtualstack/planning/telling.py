@@ -67,7 +67,7 @@ def _scalars(files: Sequence[FileFacts]) -> Iterator[tuple[Axis, bool]]:
     """Yield scalar coordinates of all files, those with times first, and whether they are times.
 
     The time of validity is no axis of its own beside those of runs and steps, whose sum it is. What identifies a
-    station comes before its latitude.
+    station comes before its latitude, and words and numbers of members come before what is measured.
     """
     found = []
     has_steps = all({"time", "step"} <= file.scalars.keys() for file in files)
@@ -76,7 +76,8 @@ def _scalars(files: Sequence[FileFacts]) -> Iterator[tuple[Axis, bool]]:
         if any(x is None or pd.isnull(x) or name in file.sizes for x, file in zip(values, files, strict=True)):
             continue
         is_time = all(isinstance(x, np.datetime64 | np.timedelta64) or hasattr(x, "calendar") for x in values)
-        rank = (name != "time", name == "valid_time", not is_time, name not in files[0].identities, name)
+        is_measured = isinstance(values[0], float | np.floating)
+        rank = (name != "time", name == "valid_time", not is_time, name not in files[0].identities, is_measured, name)
         found.append((rank, Axis(dim=name, source="scalar", by=name, code=_codes(values)), is_time))
     for _, axis, is_time in sorted(found, key=lambda x: x[0]):
         yield axis, is_time

@@ -15,7 +15,8 @@ import xarray as xr
 from virtualstack.api.one import TreeOptions, VirtualOptions, open_virtual_dataset, open_virtual_datatree
 from virtualstack.api.values import VALUE_OPTIONS, ValueOptions
 from virtualstack.combine.addition import Addition, growing_dimension
-from virtualstack.combine.fitting import LABELS_REMEDY, Fitting
+from virtualstack.combine.align import LABELS_REMEDY
+from virtualstack.combine.fitting import Fitting
 from virtualstack.combine.precedence import Prefer, check_prefer
 from virtualstack.combine.update import updated
 from virtualstack.drawing.axes import plot_timeline
