@@ -209,7 +209,7 @@ def test_loaded_variables_are_placed(tmp_path, url):
         (lambda x: x.assign_coords(time=[1.0, 2.0]), "labels of 'time' are of several kinds"),
         (
             lambda x: x.assign_coords(lat=x["lat"] + 1),
-            "coordinate 'lat' differs .*.*[gG]ive .*assign_coords.* join='left'",
+            "coordinate 'lat' differs .* join='left'",
         ),
         (lambda x: x.assign(snow=x["t"]), "has variable 'snow' and"),
         (lambda x: x.assign(mask=x["mask"] + 1), "'mask' does not have the dimension 'time'"),
