@@ -182,6 +182,8 @@ def _check_alike(name: str, stored: Part, part: Part) -> None:
             option = "coords" if name in stored.coordinates else "data_vars"
             again = "build the store again from all files with"
             remedies.append(Remedy(again, "vs.open_virtual_mfdataset", combine_options={option: [name]}))
+        elif set(left.dims) - set(right.dims) <= part.variables.keys():  # left out, its values would be lost
+            remedies.append(Remedy("place the file by all of its labels with", "Repository.update", join="outer"))
         else:
             remedies.append(Remedy("leave the variable out with", drop_variables=[name]))
         raise _clash(name, "dimensions", left.dims, right.dims, stored, part, "they must be equal", *remedies)
