@@ -197,7 +197,7 @@ def unpack_differing(parts: Sequence[Part], storage: Storage, /, *, decode_times
     made = list(parts)
     for name in names:
         having = [i for i, part in enumerate(parts) if name in part.variables]
-        if not _differs([parts[i].variables[name] for i in having]):
+        if not pack_differently([parts[i].variables[name] for i in having]):
             continue
         variables = _unpacked_variables(name, [parts[i] for i in having], storage, decode_times)
         for i, variable in zip(having, variables, strict=True):
@@ -208,14 +208,10 @@ def unpack_differing(parts: Sequence[Part], storage: Storage, /, *, decode_times
     return made
 
 
-def _differs(members: Sequence[xr.Variable]) -> bool:
+def pack_differently(members: Sequence[xr.Variable], /) -> bool:
+    """Return whether the virtual ones of some variables are decoded differently."""
     arrays = [x for x in map(virtual_array, members) if x is not None]
     return any(_is_other(arrays[0], other) for other in arrays[1:])
-
-
-def is_packed_otherwise(a: xr.Variable, b: xr.Variable, /) -> bool:
-    """Return whether two virtual variables are decoded differently."""
-    return _differs([a, b])
 
 
 def _is_other(a: ManifestArray, b: ManifestArray) -> bool:

@@ -53,7 +53,8 @@ def join_tiles(
     """Join the tiles of a grid dimension by dimension, beginning with the first, as xarray does."""
     lines = [{place[axis]: part for place, part in tiles.items()} for axis in range(len(dims))]
     names = {name for part in tiles.values() for name in part.coordinates - part.indexes.keys()}
-    fixed = {name for part in tiles.values() for name, x in part.variables.items() if not may_follow(x)}
+    members = ((name, part.variables[name]) for part in tiles.values() for name in names & part.variables.keys())
+    fixed = {name for name, variable in members if not may_follow(variable)}
 
     def join(place: tuple[int, ...]) -> Part | None:
         """Join the tiles whose last positions are given."""

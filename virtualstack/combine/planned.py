@@ -14,7 +14,7 @@ from xarray.indexes import PandasIndex
 
 from virtualstack.combine.align import align
 from virtualstack.combine.concat import concat_parts, may_follow, merge_parts
-from virtualstack.combine.conflicts import Rules, is_packed_otherwise
+from virtualstack.combine.conflicts import Rules, pack_differently
 from virtualstack.combine.new_dim import with_new_dim
 from virtualstack.combine.part import Part
 from virtualstack.dataset import expand_dims, loaded_variable, virtual_array
@@ -169,7 +169,7 @@ def _packed_like(empty: Part, other: Part, dim: str) -> Part:
     """Return a part without elements along a dimension, whose packing does not count: it is that of another part."""
     none = other.isel(dim, np.arange(0)).variables
     names = [name for name, x in empty.variables.items() if dim in x.dims and name in none and dim in none[name].dims]
-    packed = {name: none[name] for name in names if is_packed_otherwise(none[name], empty.variables[name])}
+    packed = {name: none[name] for name in names if pack_differently([none[name], empty.variables[name]])}
     return empty.with_variables(packed)
 
 

@@ -164,7 +164,9 @@ class _Maker:
         self.by: dict[str, str] = {}
         self.kept: dict[int, dict[str, NDArray[np.intp]]] = {}
         self.duplicates: list[Duplicate] = []
-        self.empty = [i for i in range(len(files)) if _is_empty(i, files)]
+        filled = {dim for file in files for dim, n in file.sizes.items() if n}
+        has_none = [i for i, x in enumerate(files) if any(not n and dim in filled for dim, n in x.sizes.items())]
+        self.empty = [i for i in has_none if not _has_own_dates(i, files)]
         self.left_out: set[int] = {*self.empty}
         self.labels: dict[str, list[Any]] = {}
         self.is_crowded = False
@@ -454,14 +456,12 @@ def _all_labels(
     }
 
 
-def _is_empty(i: int, files: Sequence[FileFacts]) -> bool:
-    """Return whether a file has no elements along a dimension of others, and no labels that they do not have."""
+def _has_own_dates(i: int, files: Sequence[FileFacts]) -> bool:
+    """Return whether a file has dates that no other file has."""
     others = [file for k, file in enumerate(files) if k != i]
-    own = {dim for dim, n in files[i].sizes.items() if not n and any(file.sizes.get(dim) for file in others)}
-    return bool(own) and not any(
-        len(x) and not any(x.equals(file.labels.get(dim)) for file in others)
+    return any(
+        is_dates(x) and len(x) and not any(x.equals(file.labels.get(dim)) for file in others)
         for dim, x in files[i].labels.items()
-        if is_dates(x)
     )
 
 
