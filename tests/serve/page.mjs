@@ -17,7 +17,7 @@ async function open({ url, width = 1100, height = 900, dark = false }) {
   await context?.close();
   context = await browser.newContext({ viewport: { width, height }, colorScheme: dark ? "dark" : "light" });
   page = await context.newPage();
-  page.setDefaultTimeout(10_000);
+  page.setDefaultTimeout(60_000);
   seen = { errors: [], sizes: {}, urls: [] };
   const now = seen;
   page.on("console", (x) => ["error", "warning"].includes(x.type()) && now.errors.push(x.text()));

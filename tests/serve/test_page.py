@@ -313,7 +313,7 @@ def test_every_panel_by_keyboard_at_400_pixels(browser, served):
         assert browser.run("return page.evaluate(() => document.activeElement.textContent)") == name
         browser.run(
             "await page.waitForLoadState('networkidle');"
-            "await page.getByText('Loading …').waitFor({ state: 'detached' })"
+            "await page.waitForFunction(() => !document.body.textContent.includes('Loading …'))"
         )
         assert browser.text(".panel h2")
         assert browser.run(over) <= 0, name

@@ -15,6 +15,7 @@ from tests.archives.era5 import era5
 from tests.archives.goes import scenes
 from tests.archives.nemo import nemo
 from tests.archives.wrf import wrf
+from tests.serve.browser import eventually
 from tests.serve.running import serving
 
 EUROPE = (
@@ -259,11 +260,18 @@ def test_steps_and_zoom(chromium, served):
     chromium.run("await page.locator('[data-goto=variant_label]').fill('r2'); await page.keyboard.press('Enter')")
     assert chromium.run(outputs) == ["r2i1p1f2", dates[12]]
     chromium.run("await page.locator('[data-play=time]').click()")
-    chromium.run("await page.locator('.slider output', { hasText: given }).waitFor()", dates[14])
-    chromium.run("await page.locator('[data-play=time]').click(); await page.waitForTimeout(400)")
-    stopped = chromium.run(outputs)
-    chromium.run("await page.waitForTimeout(500)")
-    assert chromium.run(outputs) == stopped
+    chromium.run(
+        "await page.waitForFunction((x) => document.querySelectorAll('.slider output')[1].textContent !== x, given)",
+        dates[12],
+    )
+    chromium.run("await page.locator('[data-play=time]').click()")
+
+    def stands():
+        stopped = chromium.run(outputs)
+        chromium.run("await page.waitForTimeout(900)")
+        assert chromium.run(outputs) == stopped
+
+    eventually(stands)
 
     view = "return (await page.locator('[data-image]').getAttribute('data-view')).split(',').map(Number)"
     assert chromium.run(view) == [0, 360, -90, 90]
