@@ -28,10 +28,14 @@ Every error pickles with its attributes, so it crosses process borders whole.
 
 from __future__ import annotations
 
+import sys
+import sysconfig
+import traceback
 from collections.abc import Callable, Collection, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
-from types import UnionType
+from pathlib import Path
+from types import TracebackType, UnionType
 from typing import Any, Self, TypeAliasType, get_args
 
 from virtualstack.printable import printable
@@ -200,6 +204,50 @@ class VirtualStackError(Exception):
 
     def __reduce__(self) -> tuple[Any, ...]:
         return _restore, (type(self), self.what, self.__dict__.copy())
+
+    def _render_traceback_(self) -> list[str]:
+        """Return what IPython and notebooks show: first the message, then the user's own lines."""
+        shell = getattr(sys.modules.get("IPython"), "get_ipython", lambda: None)()
+        if shell is None:
+            return traceback.format_exception(self)
+        return _shown_in(shell.InteractiveTB, self)
+
+
+def _shown_in(renderer: Any, error: VirtualStackError) -> list[str]:
+    """Return an error as IPython shows it, with the message first and frames of libraries folded."""
+    is_whole = renderer.mode == "Verbose"
+    found: dict[BaseException, TracebackType | None] = {}  # of the error and its causes
+    cause: BaseException | None = error
+    while cause is not None and cause not in found:
+        found[cause] = cause.__traceback__
+        cause = cause.__cause__ or (None if cause.__suppress_context__ else cause.__context__)
+    try:
+        for x, frames in found.items() if not is_whole else ():
+            x.__traceback__ = _own_frames(frames)
+        shown = renderer.structured_traceback(type(error), error, error.__traceback__)
+    finally:
+        for x, frames in found.items():
+            x.__traceback__ = frames
+    renderer.tb = error.__traceback__  # %debug goes into all frames
+    n = 1 + len(getattr(error, "__notes__", ()))  # IPython ends with the message
+    folded = [] if is_whole else ["    [frames of libraries are folded: %xmode Verbose and %tb show them]"]
+    return [*shown[-n:], *shown[:-n], *folded]
+
+
+def _own_frames(frames: TracebackType | None) -> TracebackType | None:
+    """Return a traceback without frames of virtualstack, of installed packages and of Python.
+
+    IPython leaves out its own.
+    """
+    if frames is None:
+        return None
+    path = Path(frames.tb_frame.f_code.co_filename)
+    folders = Path(__file__).parent, Path(sysconfig.get_path("stdlib"))
+    is_library = {"site-packages", "dist-packages"} & set(path.parts) or any(path.is_relative_to(x) for x in folders)
+    after = _own_frames(frames.tb_next)
+    if is_library and "IPython" not in path.parts:
+        return after
+    return TracebackType(after, frames.tb_frame, frames.tb_lasti, frames.tb_lineno)
 
 
 class ReaderError(VirtualStackError):
