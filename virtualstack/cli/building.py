@@ -19,7 +19,7 @@ from virtualstack.cli.output import report, say, show, step, wants_progress, wor
 from virtualstack.combine.addition import growing_dimension
 from virtualstack.combine.datasets import CombineOptions, combine_trees_with_plan, combine_with_plan
 from virtualstack.conversion import ICECHUNK, STORE
-from virtualstack.dataset import get_child_groups, get_refusals
+from virtualstack.dataset import get_groups_below, get_refusals
 from virtualstack.errors import (
     CombineError,
     MissingDependencyError,
@@ -107,7 +107,7 @@ def run(options: Build, /) -> int:
     urls = [*scanned.urls] if is_tree or scanned.are_parts_of_one else [x.encoding["source"] for x in opened]
     nodes = [node.to_dataset() for tree in opened for node in tree.subtree] if is_tree else opened
     _check_expanded(nodes, options)
-    left_out = set() if is_tree else sorted({name for dataset in opened for name in get_child_groups(dataset)})
+    left_out = set() if is_tree else sorted({name for dataset in opened for name in get_groups_below(dataset.encoding)})
     if left_out:
         say("note", f"groups {left_out} below '{options.group or '/'}' are left out; choose one with --group")
     dims = () if stored is None else {str(dim) for x in stored.all_arrays().values() for dim in x.dimension_names or ()}

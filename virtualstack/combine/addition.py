@@ -11,9 +11,9 @@ from virtualstack.combine.conflicts import unpack_differing
 from virtualstack.combine.equal_variables import KEEP_STORED, Remedies, the_same
 from virtualstack.combine.fitting import Fitting, check_dimension, check_presence, fitted, lacking, load_part
 from virtualstack.combine.part import Part, bundled_in, each_node, group_from
-from virtualstack.combine.planned import facts_of, planned
+from virtualstack.combine.planned import facts_of, planned, with_labels_as_in
 from virtualstack.combine.region import Region, following, placed
-from virtualstack.errors import CombineError, Remedy, UnsupportedFeatureError
+from virtualstack.errors import Code, CombineError, Remedy, UnsupportedFeatureError
 from virtualstack.manifests import ManifestGroup
 from virtualstack.manifests.manifest import Overlay
 from virtualstack.options import JoinToStore
@@ -45,13 +45,15 @@ def growing_dimension(stored: ManifestGroup, /) -> str:
     """
     dims = {x for _, node in stored.walk() for array in node.arrays.values() for x in array.dimension_names or ()}
     dim = next(iter(dims)) if len(dims) == 1 else main_dimension([declared_facts(stored)])
-    if dim is None or dim not in dims:  # a scalar time is the same in all files of the store
+    if dim is None:
         raise CombineError(
-            f"which dimension '{stored.url}' grows along is not known",
+            f"which dimension '{stored.url}' grows along is not known; it has {sorted(dims)}",
             Remedy("name it with", dim=...),
+            Remedy("give it a new one: build it again with", "vs.open_virtual_mfdataset", new_dim=...),
             property="dimension",
             left_url=stored.url,
         )
+    check_dimension(stored, dim)  # a scalar time is no dimension
     return dim
 
 
@@ -81,6 +83,7 @@ def _appended(
     loaded = set(names)
     old = load_part(stored, fitting.storage, loaded)
     new = load_part(group, fitting.storage, loaded | group.loaded | {dim})
+    new = with_labels_as_in(old, new, fitting.storage)
     new = planned(new, 0, make_plan([facts_of(new)], dims=old.sizes), fitting.rules, old.variables)
     old, new = unpack_differing([old, new], fitting.storage)
     if dim in old.sizes and dim not in new.sizes:
@@ -100,10 +103,9 @@ def _appended(
     if ordered:
         _check_order(dim, old, new)
     if dim in old.indexes and dim not in new.variables:
-        names = [name for name, x in new.variables.items() if x.dims == (dim,) and x.dtype.kind in "OSTUmM"]
         raise CombineError(
             f"{old.called} has labels of '{dim}' and {new.called} does not",
-            Remedy("take them from a variable with {}", "vs.open_virtual_mfdataset", labels={dim: (*names, ...)[0]}),
+            Remedy("take them from a variable with {}", "vs.open_virtual_mfdataset", labels={dim: Code("...")}),
             Remedy("give it labels with", f"assign_coords({dim}=...)"),
             variable=dim,
             property="presence",

@@ -300,7 +300,7 @@ def check_dimension(stored: ManifestGroup, dim: str, /) -> None:
     dims = {x for _, node in stored.walk() for array in node.arrays.values() for x in array.dimension_names or ()}
     if not isinstance(dim, str) or dim not in dims:
         is_scalar = isinstance(dim, str) and any(dim in node.arrays for _, node in stored.walk())
-        again = Remedy("build it again with", "vs.open_virtual_mfdataset", concat_dim=dim)
+        again = Remedy("it is one value there; build the store again with", "vs.open_virtual_mfdataset", concat_dim=dim)
         raise CombineError(
             f"'{stored.url}' has no dimension {dim!r} to add along; it has {sorted(dims)}",
             *([again] if is_scalar else []),

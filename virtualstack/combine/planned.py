@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, replace
 from types import MappingProxyType
 from typing import Any
@@ -17,8 +18,8 @@ from virtualstack.combine.concat import concat_parts, may_follow, merge_parts
 from virtualstack.combine.conflicts import Rules, pack_differently
 from virtualstack.combine.new_dim import with_new_dim
 from virtualstack.combine.part import Part
-from virtualstack.dataset import expand_dims, loaded_variable, virtual_array
-from virtualstack.errors import CombineError, Remedy
+from virtualstack.dataset import expand_dims, get_groups_below, loaded_variable, virtual_array
+from virtualstack.errors import CombineError, ReaderError, Remedy
 from virtualstack.planning import Duplicates, FileFacts, Grid, Plan, make_plan
 from virtualstack.planning.labels import is_dates
 from virtualstack.reading import read_array
@@ -32,6 +33,11 @@ def _is_text(variable: xr.Variable) -> bool:
     return bool(variable.size) and all(isinstance(x, str | bytes) for x in variable.values.flat)
 
 
+def _is_time(variable: xr.Variable) -> bool:
+    array = virtual_array(variable)
+    return variable.dtype.kind == "M" if array is None else " since " in str(array.cf.get("units", ""))
+
+
 def facts_of(*parts: Part) -> FileFacts:
     """Return the facts of a file from the parts of its groups, of which earlier ones count first; no value is read."""
     names: set[str] = set()
@@ -41,7 +47,6 @@ def facts_of(*parts: Part) -> FileFacts:
     labels: dict[str, Any] = {}
     scalars: dict[str, Any] = {}
     along: dict[str, dict[str, Any]] = {}
-    texts: dict[str, str] = {}
     attributes: dict[str, Any] = {}
     for k, part in enumerate(parts):
         sizes = {**part.sizes, **sizes}
@@ -55,11 +60,9 @@ def facts_of(*parts: Part) -> FileFacts:
                 for axis, dim in enumerate(own):
                     axes[dim] = min(axis, axes.get(dim, axis))
             is_loaded = virtual_array(variable) is None and name in part.coordinates
-            if len(own) == 1 and own[0] not in part.indexes and _is_text(variable):
-                texts.setdefault(own[0], name)
-            elif is_loaded and not own:
+            if is_loaded and not own:
                 scalars.setdefault(name, variable.values[()])
-            elif is_loaded and len(own) == 1 and name not in part.indexes:
+            elif is_loaded and len(own) == 1 and name not in part.indexes and not _is_text(variable):
                 along.setdefault(own[0], {}).setdefault(name, variable.to_index())
     return FileFacts(
         source=parts[0].source,
@@ -74,9 +77,9 @@ def facts_of(*parts: Part) -> FileFacts:
         scalars=scalars,
         identities=frozenset(name for part in parts for name, x in part.variables.items() if "cf_role" in x.attrs),
         along=along,
-        texts=texts,
         unlimited=frozenset(str(dim) for part in parts for dim in part.encoding.get("unlimited_dims", ())),
         attributes=attributes,
+        groups=get_groups_below(parts[0].encoding) if len(parts) == 1 else (),
     )
 
 
@@ -94,12 +97,15 @@ def plan_of(nodes: Nodes, how: Planning, rules: Rules, storage: Storage, /) -> t
     plan = how.plan(facts, rules)
     if plan.is_crowded:
         nodes = {path: [_with_small(part, storage) for part in parts] for path, parts in nodes.items()}
-        facts = _facts(nodes)
+        files = [*zip(*nodes.values(), strict=True)]
+        facts = [_with_times(x, parts, storage) for x, parts in zip(_facts(nodes), files, strict=True)]
         plan = how.plan(facts, rules)
-    if plan.question is not None and plan.is_crowded:
-        files = zip(*nodes.values(), strict=True)
-        facts = [_with_grid(x, parts, storage) for x, parts in zip(facts, files, strict=True)]
-        plan = how.plan(facts, rules)
+        if plan.question is not None:
+            facts = [_with_grid(x, parts, storage) for x, parts in zip(facts, files, strict=True)]
+            facts = [
+                replace(x, texts=_values_along(parts, storage, _is_text)) for x, parts in zip(facts, files, strict=True)
+            ]
+            plan = how.plan(facts, rules)
     return nodes, facts, plan
 
 
@@ -217,6 +223,28 @@ def _with_small(part: Part, storage: Storage) -> Part:
     return part.with_variables(loaded) if loaded else part
 
 
+def _with_times(facts: FileFacts, parts: Sequence[Part], storage: Storage, /) -> FileFacts:
+    """Return facts with the times of data variables along dimensions without labels, as those of profiles."""
+    times = _values_along(parts, storage, _is_time)
+    return replace(facts, along={**facts.along, **{dim: {**x, **facts.along.get(dim, {})} for dim, x in times.items()}})
+
+
+def _values_along(
+    parts: Sequence[Part], storage: Storage, is_wanted: Callable[[xr.Variable], bool]
+) -> dict[str, dict[str, Any]]:
+    """Return the values of small variables along one dimension without labels, by dimension and name."""
+    found: dict[str, dict[str, Any]] = {}
+    for part in parts:
+        for name, variable in part.variables.items():
+            dim = str(variable.dims[0]) if variable.ndim == 1 else name
+            if dim in (name, *part.indexes) or variable.nbytes > _MAX_LOADED_BYTES or not is_wanted(variable):
+                continue
+            with suppress(ReaderError):  # what cannot be decoded is no label
+                labels = with_labels_from(part, {dim: name}, storage).indexes[dim].index
+                found.setdefault(dim, {}).setdefault(name, labels)
+    return found
+
+
 def _with_grid(facts: FileFacts, parts: Sequence[Part], storage: Storage, /) -> FileFacts:
     """Return facts with the grids of the 2-D coordinates of a file; the chunks at their corners are read."""
     pairs: dict[tuple[str, str], list[xr.Variable]] = {}
@@ -298,12 +326,34 @@ def with_labels_from(part: Part, labels: Mapping[str, str], storage: Storage, /)
             )
         array = virtual_array(variable)
         if array is not None:
+            array = replace(array, dimension_names=(dim,))
             variable = loaded_variable(name, array, storage, url=part.source, decode_times=True)
         values = variable.values
         if _is_text(variable):
             values = _dates(values)
         made[dim] = xr.Variable((dim,), values, variable.attrs, variable.encoding)
     return part.with_variables(made, coordinates=made) if made else part
+
+
+def with_labels_as_in(stored: Part, part: Part, storage: Storage, /) -> Part:
+    """Return a part with the labels that a store took from a variable along a dimension, as the user had asked.
+
+    It is the only variable whose first, middle and last values are the labels of the store.
+    """
+    for dim in stored.indexes:
+        if dim in part.variables or dim not in part.sizes or not stored.sizes[dim]:
+            continue
+        n = stored.sizes[dim]
+        along = stored.without_dims(stored.sizes.keys() - {dim})
+        some = along.isel(dim, np.unique([0, n // 2, n - 1]))
+        names = [
+            name
+            for name in some.variables.keys() & part.variables.keys()
+            if some.variables[name].dims == part.variables[name].dims == (dim,)
+            and with_labels_from(some, {dim: name}, storage).indexes[dim].equals(some.indexes[dim])
+        ]
+        part = with_labels_from(part, {dim: names[0]}, storage) if len(names) == 1 else part
+    return part
 
 
 def _dates(texts: Any) -> Any:

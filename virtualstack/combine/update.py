@@ -20,7 +20,7 @@ from virtualstack.combine.equal_variables import the_same
 from virtualstack.combine.fitting import TEXT, Fitting, check_dimension, check_presence, fitted, joint_dtype, load_part
 from virtualstack.combine.part import Part, bundled_in, each_node, group_from, over_index
 from virtualstack.combine.placing import Placing, StoreAxis
-from virtualstack.combine.planned import facts_of, planned
+from virtualstack.combine.planned import facts_of, planned, with_labels_as_in
 from virtualstack.combine.precedence import Prefer, is_changed
 from virtualstack.combine.region import following
 from virtualstack.dataset import virtual_array
@@ -87,6 +87,7 @@ def _updated(
     old = load_part(stored, fitting.storage, loaded)
     read = partial(_part, loaded=loaded | {dim, *old.indexes}, fitting=fitting)
     parts = list(concurrently(read, groups, urls=[group.url for group in groups]))
+    parts = [with_labels_as_in(old, part, fitting.storage) for part in parts]
     plans = [make_plan([facts_of(part)], dims=old.sizes) for part in parts]
     parts = [planned(part, 0, plan, fitting.rules, old.variables) for part, plan in zip(parts, plans, strict=True)]
     packed = old.variables

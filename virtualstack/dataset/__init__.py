@@ -3,7 +3,7 @@
 from virtualstack.dataset.declared import declared_dataset
 from virtualstack.dataset.decode import (
     INHERITED,
-    get_child_groups,
+    get_groups_below,
     get_refusals,
     loaded_dataset,
     to_dataset,
@@ -17,7 +17,7 @@ __all__ = [
     "all_virtual",
     "declared_dataset",
     "expand_dims",
-    "get_child_groups",
+    "get_groups_below",
     "get_refusals",
     "loaded_dataset",
     "loaded_variable",

@@ -13,6 +13,7 @@ import numpy as np
 import xarray as xr
 from xarray.indexes import PandasIndex
 
+from virtualstack.dataset.hdfeos import groups_with_variables
 from virtualstack.dataset.variables import (
     DecodeTimes,
     loaded_variable,
@@ -58,15 +59,15 @@ def notes_on(group: ManifestGroup, refusals: Sequence[Refusal], /) -> dict[str, 
     if group.version is not None:
         encoding[_VERSION] = group.version
     if group.groups:
-        encoding[_GROUPS] = tuple(group.groups)
+        encoding[_GROUPS] = tuple(groups_with_variables(group))
     if group.inherited:
         encoding[INHERITED] = dict(group.inherited)
     return encoding
 
 
-def get_child_groups(dataset: xr.Dataset, /) -> tuple[str, ...]:
-    """Return the names of the child groups of a dataset's source, if the encoding of the dataset still has them."""
-    return tuple(dataset.encoding.get(_GROUPS, ()))
+def get_groups_below(encoding: Mapping[Any, Any], /) -> tuple[str, ...]:
+    """Return the paths of the groups below a dataset's group that have variables, if its encoding still has them."""
+    return tuple(encoding.get(_GROUPS, ()))
 
 
 def get_refusals(dataset: xr.Dataset, /) -> tuple[Refusal, ...]:

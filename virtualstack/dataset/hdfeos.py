@@ -20,6 +20,11 @@ def only_structure(root: ManifestGroup, /) -> str | None:
     return paths[0] if len(paths) == 1 else None
 
 
+def groups_with_variables(node: ManifestGroup, /) -> list[str]:
+    """Return the paths of the groups below a group that have variables."""
+    return [path[1:] for path, group in node.walk() if group is not node and with_fields(group).arrays]
+
+
 def with_fields(node: ManifestGroup, /) -> ManifestGroup:
     """Return a group with the arrays of its groups of fields; geolocation fields are coordinates.
 

@@ -10,7 +10,7 @@ from typing import Any, cast
 import xarray as xr
 
 from virtualstack.dataset.decode import default_loaded, to_dataset
-from virtualstack.dataset.hdfeos import only_structure, with_fields
+from virtualstack.dataset.hdfeos import groups_with_variables, only_structure, with_fields
 from virtualstack.dataset.variables import DecodeTimes
 from virtualstack.errors import (
     GroupNotFoundError,
@@ -218,9 +218,7 @@ def where_variables_are(node: ManifestGroup, path: str | None, /) -> str | None:
         return None
     lack = "only coordinates" if node.arrays else "no variables"
     path = f"/{(path or '').strip('/')}"
-    below = [
-        f"{path.rstrip('/')}{name}" for name, group in node.walk() if group is not node and with_fields(group).arrays
-    ]
+    below = [f"{path.rstrip('/')}/{name}" for name in groups_with_variables(node)]
     refused = [x for x in _refused(node, True) if x not in node.refusals]  # its own were accounted for
     lost = f"; {counted(len(refused), 'variable')} cannot be read: {_listed(refused)}" if refused else ""
     if below:

@@ -64,11 +64,13 @@ class FileFacts:
     along
         Values of other coordinates along one dimension, by dimension and name.
     texts
-        Names of text variables along one dimension, by dimension.
+        Values of text variables along one dimension without labels, by dimension and name, if they are needed.
     unlimited
         Unlimited dimensions.
     attributes
         Attributes of the file.
+    groups
+        Groups below that have variables, if the file is one group.
     grids
         Grids of its 2-D coordinates, if they are known; models with staggered grids have several.
     """
@@ -85,9 +87,10 @@ class FileFacts:
     scalars: Mapping[str, Any] = field(default_factory=dict)
     identities: frozenset[str] = frozenset()
     along: Mapping[str, Mapping[str, Labels]] = field(default_factory=dict)
-    texts: Mapping[str, str] = field(default_factory=dict)
+    texts: Mapping[str, Mapping[str, Labels]] = field(default_factory=dict)
     unlimited: frozenset[str] = frozenset()
     attributes: Mapping[str, Any] = field(default_factory=dict)
+    groups: tuple[str, ...] = ()
     grids: tuple[Grid, ...] = ()
 
     @property

@@ -19,7 +19,7 @@ from virtualstack.planning.overlaps import count_shared, label_codes
 from virtualstack.planning.places import Place, find_places, labelled_in_all
 from virtualstack.planning.questions import at_one_place, duplicated, overlapping, without_labels
 from virtualstack.planning.sources import FromAttribute, FromName, names_of_two
-from virtualstack.planning.telling import Axis, candidates, enough_words, telling_words
+from virtualstack.planning.telling import Axis, candidates, enough_words, telling_words, unequal_dims
 from virtualstack.printable import counted
 
 type Duplicates = Literal["first", "last", "raise"]
@@ -191,7 +191,7 @@ class _Maker:
                 if dim in self.new or dim in self.along or dim in file.labels:
                     continue
                 if dim in file.sizes and len(self.files) > 1:
-                    raise without_labels([file], [dim])
+                    raise without_labels([file, *self.files], [dim])
                 if dim not in file.sizes:
                     raise CombineError(
                         f"{file.called} has no dimension '{dim}' to join along; it has {sorted(file.sizes)}",
@@ -472,8 +472,7 @@ def _unlabelled(files: Sequence[FileFacts]) -> list[str]:
     """
     common = [dim for dim in files[0].dims if all(dim in file.dims and dim not in file.labels for file in files)]
     unlimited = frozenset.intersection(*(file.unlimited for file in files))
-    differing = {dim for file in files for dim, n in file.sizes.items() if n != files[0].sizes.get(dim, n)}
-    return [dim for dim in common if (dim in unlimited or dim in files[0].texts) and differing <= {dim}]
+    return [dim for dim in common if (dim in unlimited or dim in files[0].texts) and unequal_dims(files) <= {dim}]
 
 
 def _other_place(files: Sequence[FileFacts]) -> str | None:

@@ -12,10 +12,10 @@ from virtualstack.errors import Code, CombineError, Remedy
 from virtualstack.planning.facts import FileFacts
 from virtualstack.planning.labels import Named, is_dates, is_jitter, misfit, span
 from virtualstack.planning.names import dated, is_date
-from virtualstack.planning.places import Place, highest, lowest
+from virtualstack.planning.places import Place, find_places, highest, lowest
 from virtualstack.planning.sources import FromAttribute, FromName, name_of
-from virtualstack.planning.telling import Axis, enough_words
-from virtualstack.printable import counted
+from virtualstack.planning.telling import Axis, enough_words, unequal_dims
+from virtualstack.printable import counted, first_names
 
 _KEEP = (
     Remedy("{} keeps the first of them", duplicates="first"),
@@ -113,6 +113,14 @@ def at_one_place(
     files: Sequence[FileFacts], words: Sequence[Axis] = (), /, *, other: str | None = None
 ) -> CombineError:
     """Return the error on files that nothing tells apart, or only their names or attributes."""
+    if files[0].groups and not any(file.names for file in files):
+        return CombineError(
+            f"{files[0].called} and the other files have no data variables in this group, but groups below it have: "
+            f"{first_names(files[0].groups)}",
+            Remedy("join one of them with", group=files[0].groups[0]),
+            property="presence",
+            left_url=files[0].source,
+        )
     if files[0].sizes and files[1].sizes and not files[0].sizes.keys() & files[1].sizes.keys():
         return CombineError(
             f"the files have no dimension in common to join them along: {files[0].called} has "
@@ -135,11 +143,11 @@ def at_one_place(
     arguments = arguments or [{"new_dim": new_dimensions(x)} for x in sources[:2]]
     remedies = [Remedy("" if i else "say what tells them apart with", **x) for i, x in enumerate(arguments)]
     same = sorted(set.intersection(*(set(file.labels) for file in files)))
-    lengths = {(dim, n) for file in files for dim, n in file.sizes.items() if dim not in file.labels}
-    if len(lengths) > len(dict(lengths)):
+    if unequal_dims(files):
         remedies = [Remedy("join only files of the same lengths")]
     return CombineError(
-        f"{files[0].called} and {files[1].called} have the same coordinates {same}, so their order is not known"
+        f"{files[0].called} and {files[1].called} have {f'the same coordinates {same}' if same else 'no coordinates'}, "
+        "so their order is not known"
         f"{'' if other is None else f', although {other}'}",
         *(remedies or [Remedy("give each file a label with", new_dim=...)]),
         property="labels",
@@ -178,13 +186,22 @@ def _date_attributes(files: Sequence[FileFacts]) -> list[FromAttribute]:
     return found
 
 
+def _decides(files: Sequence[FileFacts], dim: str, name: str) -> bool:
+    """Return whether the values of a text variable put all files in an order."""
+    labels = [x for file in files if (x := file.texts.get(dim, {}).get(name)) is not None]
+    if len(labels) < len(files) or any(x.hasnans or not x.is_monotonic_increasing for x in labels):
+        return False
+    places = find_places(files, [{dim: x} for x in labels])
+    return bool(places) and places[0].is_disjoint
+
+
 def without_labels(files: Sequence[FileFacts], dims: Sequence[str], /) -> CombineError:
     """Return the error on files with a dimension to follow each other along, and no labels of it."""
     dim = dims[0]
-    names = [*files[0].along.get(dim, ()), *([files[0].texts[dim]] if dim in files[0].texts else [])]
+    names = [name for name in files[0].texts.get(dim, ()) if _decides(files, dim, name)]
     return CombineError(
         f"{files[0].called} has no labels along '{dim}' that decide the order",
-        *(Remedy(f"{{}} takes those of '{name}'", labels={dim: name}) for name in names[-1:]),
+        *(Remedy(f"{{}} takes those of '{name}'", labels={dim: name}) for name in names[:1]),
         Remedy("{} joins the files in the given order", combine="nested", concat_dim=dim),
         variable=dim,
         property="labels",

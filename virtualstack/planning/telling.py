@@ -83,8 +83,12 @@ def _scalars(files: Sequence[FileFacts]) -> Iterator[tuple[Axis, bool]]:
         yield axis, is_time
 
 
-def _along(files: Sequence[FileFacts]) -> Iterator[Axis]:
-    """Yield dimensions without labels along which another coordinate, such as a time, puts the files in an order."""
+def _along(files: Sequence[FileFacts]) -> list[Axis]:
+    """Return dimensions without labels along which another coordinate, such as a time, puts the files in an order.
+
+    It is none if the files differ in the length of others: ragged arrays join along two dimensions together.
+    """
+    axes = []
     for dim in files[0].dims:
         if any(dim in file.labels or dim not in file.dims for file in files):
             continue
@@ -95,8 +99,15 @@ def _along(files: Sequence[FileFacts]) -> Iterator[Axis]:
                 continue
             places = find_places(files, [{dim: x} for x in labels])
             if places and places[0].is_disjoint:
-                yield Axis(dim=dim, source="along", by=name, labels=labels, code=places[0].rank)
+                axes.append(Axis(dim=dim, source="along", by=name, labels=labels, code=places[0].rank))
                 break
+    return axes if unequal_dims(files) <= {axis.dim for axis in axes} else []
+
+
+def unequal_dims(files: Sequence[FileFacts], /) -> set[str]:
+    """Return the dimensions without labels whose length is not the same in all files."""
+    lengths = {(dim, n) for file in files for dim, n in file.sizes.items() if dim not in file.labels}
+    return {dim for dim, n in lengths if n != dict(lengths)[dim]}
 
 
 def _attributes(files: Sequence[FileFacts]) -> Iterator[Axis]:

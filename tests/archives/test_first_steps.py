@@ -1,0 +1,148 @@
+"""Archives of other kinds: what people type first works, or the message names what does; values are those of xarray."""
+
+import re
+
+import numpy as np
+import pandas as pd
+import pytest
+import xarray as xr
+
+import virtualstack as vs
+from virtualstack.cli.command import main
+from virtualstack.errors import CombineError
+
+DAYS = pd.date_range("2020-01-01", periods=9)
+
+
+def check(found, expected):
+    """Compare the values of all variables of a virtual dataset, a store or a dataset with those of xarray."""
+    found = found.virtual.open() if isinstance(found, xr.Dataset) and found.virtual.nrefs else found
+    assert set(found.variables) == set(expected.variables)
+    for name, variable in expected.variables.items():
+        ours = found[name].transpose(*variable.dims)
+        np.testing.assert_array_equal(ours.values, variable.values, err_msg=str(name))
+
+
+def opened(store):
+    """Return what a store shows."""
+    return xr.open_dataset(store, engine="virtualstack")
+
+
+@pytest.fixture
+def profiles(tmp_path):
+    """Profiles as those of Argo: dates are a data variable, and all have one platform."""
+    paths = []
+    for k, days in enumerate((DAYS[6:], DAYS[:2], DAYS[2:6])):
+        ds = xr.Dataset(
+            {
+                "PLATFORM_NUMBER": ("N_PROF", np.array([b"6901234"] * len(days))),
+                "JULD": ("N_PROF", days),
+                "TEMP": (("N_PROF", "N_LEVELS"), np.random.default_rng(k).random((len(days), 4), "f4")),
+            }
+        )
+        paths.append(str(tmp_path / f"profiles_{k}.nc"))
+        ds.to_netcdf(paths[-1], engine="netcdf4", unlimited_dims=["N_PROF"])
+    return paths
+
+
+def test_profiles_follow_each_other_by_their_dates(profiles):
+    found = vs.open_virtual_mfdataset(profiles)
+    ordered = [profiles[k] for k in (1, 2, 0)]
+    check(found, xr.open_mfdataset(ordered, engine="netcdf4", combine="nested", concat_dim="N_PROF"))
+
+
+def test_no_labels_are_proposed_that_decide_nothing(tmp_path):
+    """All profiles are of one platform, and their dates are not in order."""
+    paths = []
+    for k in range(2):
+        ds = xr.Dataset({"PLATFORM_NUMBER": ("N_PROF", np.array([b"69"] * 2)), "JULD": ("N_PROF", DAYS[[3 - k, k]])})
+        paths.append(str(tmp_path / f"profiles_{k}.nc"))
+        ds.to_netcdf(paths[-1], engine="netcdf4", unlimited_dims=["N_PROF"])
+    with pytest.raises(CombineError) as caught:
+        vs.open_virtual_mfdataset(paths)
+    assert [x.arguments for x in caught.value.remedies] == [{"combine": "nested", "concat_dim": "N_PROF"}]
+    check(
+        vs.open_virtual_mfdataset(paths, **caught.value.remedies[0].arguments),
+        xr.open_mfdataset(paths, engine="netcdf4", combine="nested", concat_dim="N_PROF"),
+    )
+
+
+@pytest.mark.parametrize("way", ["append", "update"])
+def test_a_store_knows_from_which_variable_its_labels_are(profiles, tmp_path, way):
+    store = str(tmp_path / "x.vstack")
+    vs.open_virtual_mfdataset(profiles[1:], labels={"N_PROF": "JULD"}).virtual.to_vstack(store)
+    repository = vs.Repository.open(store)
+    repository.append(profiles[0]) if way == "append" else repository.update([profiles[0]])
+    expected = vs.open_virtual_mfdataset(profiles, labels={"N_PROF": "JULD"}).virtual.open()
+    assert expected.indexes["N_PROF"].equals(DAYS.rename("N_PROF"))
+    check(opened(store), expected)
+
+
+def test_labels_that_two_variables_have_are_asked_for(profiles, tmp_path):
+    """Both have the same first, middle and last date; that of the place would give other labels."""
+    first, other = str(tmp_path / "a.nc"), str(tmp_path / "b.nc")
+    for path, source, shift in ((first, profiles[2], 0), (other, profiles[0], 1)):
+        with xr.open_dataset(source, engine="netcdf4") as ds:
+            ds.assign(JULD_LOCATION=ds.JULD + np.timedelta64(shift, "h")).to_netcdf(path, engine="netcdf4")
+    store = str(tmp_path / "x.vstack")
+    vs.open_virtual_mfdataset([first], labels={"N_PROF": "JULD"}).virtual.to_vstack(store)
+    with pytest.raises(CombineError, match="labels"):
+        vs.Repository.open(store).append(other)
+
+
+@pytest.fixture
+def swaths(tmp_path):
+    """Files as those of TROPOMI or ODIM: the root has attributes alone."""
+    paths = []
+    for k in range(2):
+        data = xr.Dataset({"no2": (("time", "pixel"), [[k, 2.0]])}, {"time": DAYS[k : k + 1]})
+        paths.append(str(tmp_path / f"S5P_{DAYS[k]:%Y%m%d}.nc"))
+        tree = xr.DataTree.from_dict({"/": xr.Dataset(attrs={"id": k}), "/PRODUCT/DETAILS": data})
+        tree.to_netcdf(paths[-1], engine="netcdf4")
+    return paths
+
+
+def test_files_of_groups_alone_name_their_groups(swaths, tmp_path, capsys):
+    with pytest.warns(UserWarning, match="DETAILS"), pytest.raises(CombineError, match="DETAILS") as caught:
+        vs.open_virtual_mfdataset(swaths)
+    assert [x.arguments for x in caught.value.remedies] == [{"group": "PRODUCT/DETAILS"}]
+    expected = xr.open_mfdataset(swaths, engine="netcdf4", group="PRODUCT/DETAILS")
+    check(vs.open_virtual_mfdataset(swaths, group="PRODUCT/DETAILS"), expected)
+    assert "PRODUCT/DETAILS" in str(vs.survey(swaths))
+    store = str(tmp_path / "x.vstack")
+    assert main(["build", *swaths, "-o", store]) == 1
+    (group,) = re.findall(r"--group (\S+)", capsys.readouterr().err)
+    assert main(["build", *swaths, "-o", store, "--group", group]) == 0
+    check(opened(store), expected)
+
+
+@pytest.fixture
+def scenes(tmp_path):
+    """Scenes with a time that is one value."""
+    paths = []
+    for k in range(2):
+        ds = xr.Dataset({"rad": (("y", "x"), [[k, 2.0]])}, {"t": DAYS[k], "x": [0, 1]})
+        paths.append(str(tmp_path / f"scene{k}.nc"))
+        ds.to_netcdf(paths[-1], engine="netcdf4")
+    return paths
+
+
+@pytest.mark.parametrize("way", ["append", "update"])
+def test_a_store_of_one_scene_says_how_to_begin(scenes, tmp_path, capsys, way):
+    store = str(tmp_path / "x.vstack")
+    vs.open_virtual_dataset(scenes[0]).virtual.to_vstack(store)
+    with pytest.raises(CombineError) as caught:
+        getattr(vs.Repository.open(store), way)(scenes[1])
+    (remedy,) = caught.value.remedies
+    vs.open_virtual_mfdataset([scenes[0]], **remedy.arguments).virtual.to_vstack(store, mode="w")
+    getattr(vs.Repository.open(store), way)(scenes[1])
+    expected = xr.open_mfdataset(scenes, engine="netcdf4", combine="nested", concat_dim="t", coords="minimal")
+    check(opened(store), expected)
+
+    store = str(tmp_path / "y.vstack")
+    assert main(["build", scenes[0], "-o", store]) == 0
+    assert main([way, store, scenes[1]]) == 1
+    (dim,) = re.findall(r"--concat-dim (\w+)", capsys.readouterr().err)
+    assert main(["build", scenes[0], "-o", store, "--concat-dim", dim, "--overwrite"]) == 0
+    assert main([way, store, scenes[1]]) == 0
+    check(opened(store), expected)
