@@ -313,7 +313,7 @@ def other_meaning(left: ManifestArray, right: ManifestArray, /) -> str | None:
     Return ``None`` if equal numbers mean the same in both. Meanings are compared, not spellings: ``units`` that lead to
     the same dates are the same. See :func:`differing_key`.
     """
-    if left.cf is right.cf:
+    if left.cf.keys() == right.cf.keys() and all(right.cf[key] is value for key, value in left.cf.items()):
         return None
     keys = left.cf.keys() | right.cf.keys()
     # a reader may know that a key changes values; in a store the key is an ordinary attribute

@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-import copy
 import functools
 import math
 from collections.abc import Callable, Sequence
+from dataclasses import replace
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -36,6 +36,9 @@ HIDDEN = frozenset(
     }
 )
 """Names of the attributes that netCDF-4 and HDF5's dimension scales reserve, as in netCDF-C's list."""
+
+_HIDDEN = frozenset(name.encode() for name in HIDDEN)
+_MAX_SHARED_BYTES = 4096  # of the attributes of an object
 
 _ADDRESS = np.dtype("<u8")
 """Data type of an element that is an object reference."""
@@ -72,41 +75,46 @@ class StoredAttributes(NamedTuple):
 
         A text is a `str`, and several texts are a list. One number is a numpy scalar, and several numbers are an array.
         """
+        parts = tuple([self._part(x) for x in self.messages if x.name not in _HIDDEN])
+        is_small = sum([len(x.name) + len(x.data) for x in parts]) <= _MAX_SHARED_BYTES
+        values = _shared_values(parts) if is_small else _values(parts)
+        found = self._one_by_one(parts, path) if values is None else Attributes(values=values)
+        if is_of_characters and isinstance(fill := found.values.get("_FillValue"), str):
+            # as netCDF4 does for the fill value of characters
+            return replace(found, values={**found.values, "_FillValue": fill.encode()})
+        return found
+
+    def _part(self, attribute: AttributeMessage) -> _Part:
+        """Return what the value of an attribute depends on; it is equal for equal attributes of many files."""
+        if attribute.datatype.variant != "string" or attribute.fault:
+            return attribute
+        try:
+            texts = self.elements(attribute) if math.prod(attribute.shape or ()) and attribute.shape is not None else ()
+        except StructureError as error:
+            return replace(attribute, fault=str(error))
+        return _Texts(attribute.name, attribute.shape, b"\0".join([text.split(b"\0")[0] for text in texts]))
+
+    def _one_by_one(self, parts: Sequence[_Part], path: str) -> Attributes:
+        """Return values with notes, where some attributes have no value or only the HDF5 library can decode them."""
         values: dict[str, Any] = {}
         notes: list[Refusal] = []
         addresses: dict[str, NDArray[np.uint64]] = {}
         damaged: dict[str, str] = {}
-        for attribute in self.messages:
-            name, datatype = decode_text(attribute.name), attribute.datatype
-            if name in HIDDEN:
-                continue
+        for part in parts:
+            name = decode_text(part.name)
             try:
-                if attribute.fault:
-                    raise StructureError(attribute.fault)
-                if datatype.variant == "object" and datatype.size == _ADDRESS.itemsize and attribute.shape is not None:
-                    addresses[name] = np.frombuffer(attribute.data, _ADDRESS)
+                if isinstance(part, AttributeMessage) and _is_reference(part):
+                    addresses[name] = np.frombuffer(part.data, _ADDRESS)
                 else:
-                    values[name] = self._value(attribute)
+                    value = _value(part)
+                    values[name] = self.ask_library(part.name) if value is None else value
             except NoCounterpartError as error:
                 notes.append(Refusal(path=f"{path}@{name}", reason=f"attribute of {error}", kind="noted"))
             except (StructureError, LibraryError) as error:
                 reason = f"the attribute cannot be read: {error}"
                 notes.append(Refusal(path=f"{path}@{name}", reason=reason, kind="noted"))
                 damaged[name] = str(error)
-        if is_of_characters and isinstance(values.get("_FillValue"), str):
-            values["_FillValue"] = values["_FillValue"].encode()  # as netCDF4 does for the fill value of characters
         return Attributes(values=values, notes=tuple(notes), references=addresses, damaged=damaged)
-
-    def _value(self, attribute: AttributeMessage) -> Any:
-        if attribute.datatype.variant == "string":
-            shape = attribute.shape
-            if not math.prod(shape or ()) or shape is None:
-                return [] if shape else ""
-            return decode_texts([text.split(b"\0")[0] for text in self.elements(attribute)], shape)
-        value = _value_in_place(attribute)
-        if value is None:
-            return self.ask_library(attribute.name)
-        return copy.deepcopy(value) if isinstance(value, np.ndarray | list) else value
 
     def scale(self, rank: int, /) -> Scale:
         """Return the dimension scale that the attributes of a dataset of ``rank`` axes describe."""
@@ -142,9 +150,48 @@ class StoredAttributes(NamedTuple):
         return tuple(tuple(np.frombuffer(raw, _ADDRESS).tolist()) for raw in lists), ""
 
 
+class _Texts(NamedTuple):
+    """An attribute of strings of variable length: ``data`` has them with a NUL between two."""
+
+    name: bytes
+    shape: tuple[int, ...] | None
+    data: bytes
+
+
+type _Part = AttributeMessage | _Texts
+
+
+def _values(parts: Sequence[_Part]) -> dict[str, Any] | None:
+    """Return the values of all attributes; ``None`` if one has no value, or only the HDF5 library can decode it."""
+    try:
+        values = {decode_text(part.name): _value(part) for part in parts}
+    except (NoCounterpartError, StructureError):
+        return None
+    return None if any(value is None for value in values.values()) else values
+
+
+_shared_values = functools.lru_cache(maxsize=4096)(_values)
+
+
+def _value(part: _Part) -> Any:
+    if isinstance(part, AttributeMessage):
+        return _value_in_place(part)
+    if not math.prod(part.shape or ()) or part.shape is None:
+        return [] if part.shape else ""
+    return decode_texts(part.data.split(b"\0"), part.shape)
+
+
+def _is_reference(attribute: AttributeMessage) -> bool:
+    datatype = attribute.datatype
+    is_address = datatype.variant == "object" and datatype.size == _ADDRESS.itemsize
+    return is_address and attribute.shape is not None and not attribute.fault
+
+
 @functools.lru_cache(maxsize=4096)
 def _value_in_place(attribute: AttributeMessage) -> Any:
     """Return the value of an attribute of fixed size; ``None`` if only the HDF5 library can decode it."""
+    if attribute.fault:
+        raise StructureError(attribute.fault)
     datatype, shape = attribute.datatype, attribute.shape
     if datatype.kind == "string":
         return "" if shape is None else _text_in_place(attribute, shape)

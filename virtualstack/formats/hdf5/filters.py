@@ -166,6 +166,7 @@ class Filter(NamedTuple):
         return f"filter {self.id} ({self.name or 'no name'})"
 
 
+@functools.lru_cache(maxsize=256)
 def make_filter(number: int, name: bytes, values: Sequence[int], /) -> Filter:
     """Return a filter by its registered number, with its registered name, or else the name in the file."""
     text = _NAMES.get(number) or name.split(b"\0")[0].decode("ascii", "replace")

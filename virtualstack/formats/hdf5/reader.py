@@ -282,7 +282,7 @@ def _group(
     return ManifestGroup(
         arrays=arrays,
         groups=groups,
-        attributes=tree.attributes.values,
+        attributes=tree.attributes.own_values(),
         dimensions={dim.name: dim.length for dim in declared},
         unlimited=frozenset(dim.name for dim in declared if dim.is_unlimited),
         refusals=tuple(refusals),

@@ -125,7 +125,7 @@ def _chunked(
     filters, chunks = variable.filters, (*layout.chunk, *variable.element.subshape)
     if len(chunks) != len(shape):
         raise LostValuesError(f"its chunks have {len(chunks)} axes, and it has {len(shape)}: it is damaged")
-    grid = ChunkGrid.regular(shape, chunks)
+    grid = _grid(shape, chunks)
     if not math.prod(shape):
         return Chunks(ChunkManifest.empty(grid.shape, fill), grid)
     _check_cells(math.prod(grid.shape))
@@ -141,7 +141,7 @@ def _chunked(
         distinct, rows = masks[:1], 0
     else:
         distinct, rows = np.unique(masks, return_inverse=True)
-    pipelines = [passed(filters, int(mask)) for mask in distinct] or [filters]
+    pipelines = tuple([passed(filters, int(mask)) for mask in distinct]) or (filters,)
     try:
         entries = _entries(table, rows, grid.shape)
     except MemoryError as error:
@@ -149,14 +149,34 @@ def _chunked(
         raise NoReferencesError(
             f"a chunk grid of {n} cells, whose {n * ENTRY.itemsize} bytes do not fit into memory"
         ) from error
-    asks = not context.library.is_forbidden
+    describe = _encodings if len(pipelines) == 1 else _encodings.__wrapped__  # a damaged file may have any number
     manifest = ChunkManifest(
         entries=entries,
-        fills=(fill,),
-        encodings=tuple(ChunkEncoding.c_order(stored, chunks, _codecs(pipeline, asks)) for pipeline in pipelines),
+        fills=_fills(fill),
+        encodings=describe(stored, chunks, pipelines, not context.library.is_forbidden),
         locations=(context.location,),
     )
     return Chunks(manifest, grid)
+
+
+# Equal datasets of an archive share what is equal in them: it is made, compared and pickled once.
+
+
+@functools.lru_cache(maxsize=1024)
+def _grid(shape: tuple[int, ...], chunks: tuple[int, ...]) -> ChunkGrid:
+    return ChunkGrid.regular(shape, chunks)
+
+
+@functools.lru_cache(maxsize=1024)
+def _fills(fill: Fill) -> tuple[Fill]:
+    return (fill,)
+
+
+@functools.lru_cache(maxsize=1024)
+def _encodings(
+    stored: np.dtype[Any], chunks: tuple[int, ...], pipelines: tuple[tuple[Filter, ...], ...], asks_library: bool
+) -> tuple[ChunkEncoding, ...]:
+    return tuple(ChunkEncoding.c_order(stored, chunks, _codecs(pipeline, asks_library)) for pipeline in pipelines)
 
 
 def _check_cells(n: int) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any, Literal, NamedTuple, Protocol
@@ -78,6 +79,13 @@ class Attributes:
     notes: tuple[Refusal, ...] = ()
     references: Mapping[str, NDArray[np.uint64]] = field(default_factory=dict)
     damaged: Mapping[str, str] = field(default_factory=dict)
+
+    def own_values(self) -> dict[str, Any]:
+        """Return a copy of the values, which may be shared with other objects and files."""
+        return {
+            key: copy.deepcopy(value) if isinstance(value, np.ndarray | list) else value
+            for key, value in self.values.items()
+        }
 
     def with_paths(self, path: str, paths: Mapping[int, str], /) -> Attributes:
         """Replace references by the paths of objects; references to unknown objects become notes."""

@@ -191,14 +191,15 @@ def read_variable(
                 return None, Refusal(path=variable.path, reason=f"{obstacle}; {error}", inline_size=error.size)
             grid = one_cell(shape)
             refusal = Refusal(path=variable.path, reason=str(obstacle), kind="inlined")
+    attributes = variable.attributes.own_values()
     array = ManifestArray(
         manifest=manifest,
         grid=grid,
         dtype=value_dtype,
         name=variable.path,
         dimension_names=dims,
-        attributes=variable.attributes.values,
-        cf=value_changing(variable.attributes.values),
+        attributes=attributes,
+        cf=value_changing(attributes),
     )
     return array, refusal
 
