@@ -16,6 +16,7 @@ from virtualstack.errors import check_word
 from virtualstack.printable import first_names
 
 if TYPE_CHECKING:
+    import pyarrow as pa
     from matplotlib.axes import Axes
 
     from virtualstack.drawing import ChunkMap
@@ -112,6 +113,44 @@ class AccessorFacts:
                 "bytes": table.nbytes.tolist(),
             }
         )
+
+    def chunks(self) -> pa.RecordBatchReader:
+        """Return a table of all chunks, one row for each, as a stream of Arrow.
+
+        DuckDB, polars, pandas and others read it. No chunk is read. References that were opened lazily are read block
+        by block, so that a table of any length takes little memory. A stream can be read once.
+
+        Returns
+        -------
+        pyarrow.RecordBatchReader
+            Variables follow each other, and chunks are in the order of the chunk grid. Columns:
+
+            ``variable``
+                Name of the variable, or its path in a tree.
+            ``cell``, ``begin``, ``end``
+                Lists with an integer for each axis: index in the chunk grid, first element, element after the last.
+            ``state``
+                ``referenced``, ``inline``, ``empty`` or ``absent``.
+            ``source``, ``offset``, ``length``
+                URL of the source, and the bytes in it. Without source: length of inline bytes, or null.
+            ``dtype``, ``codecs``
+                Data type of the stored numbers, and names of the codecs.
+            ``<name>_min``, ``<name>_max``
+                Least and greatest label of the chunk, for each coordinate that is in memory. They are null if the
+                variable does not have all dimensions of the coordinate. Dates of cftime are texts.
+
+        Examples
+        --------
+        >>> import xarray as xr
+        >>> import virtualstack as vs
+        >>> xr.Dataset({"rain": ("time", [1.0, 2.0])}, {"time": [0, 1]}).to_netcdf("day.nc", engine="netcdf4")
+        >>> table = vs.open_virtual_dataset("day.nc").virtual.chunks().read_all()
+        >>> table.select(["variable", "state", "length", "time_min", "time_max"]).to_pylist()
+        [{'variable': 'rain', 'state': 'referenced', 'length': 16, 'time_min': 0, 'time_max': 1}]
+        """
+        from virtualstack.accessor.chunk_table import chunk_table
+
+        return chunk_table(self._groups())
 
     def plot_chunks(self, name: str, /, *, by: ColorBy = "state", ax: Axes | None = None) -> Axes:
         """Draw the chunks of a variable: which are in sources, inline, never written (EMPTY) or lost (ABSENT).

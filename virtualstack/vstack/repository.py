@@ -51,6 +51,7 @@ from virtualstack.vstack.verify import StoreVerification, verify
 from virtualstack.vstack.write.commit import GRACE_SECONDS
 
 if TYPE_CHECKING:
+    import pyarrow as pa
     from matplotlib.axes import Axes
 
 _MAX_SHOWN_VARIABLES = 50
@@ -360,6 +361,26 @@ class Repository:
         1
         """
         return open_virtual_datatree(self.url, **options, **self._virtual)
+
+    def chunks(self) -> pa.RecordBatchReader:
+        """Return a table of all chunks of the snapshot, as a stream of Arrow.
+
+        Returns
+        -------
+        pyarrow.RecordBatchReader
+            The table of :meth:`virtualstack.accessor.VirtualTreeAccessor.chunks`, which describes its columns.
+
+        Examples
+        --------
+        >>> import xarray as xr
+        >>> import virtualstack as vs
+        >>> xr.Dataset({"rain": ("time", [1.0, 2.0])}, {"time": [0, 1]}).to_netcdf("day.nc", engine="netcdf4")
+        >>> repo = vs.Repository.create("rain.vstack", vs.open_virtual_dataset("day.nc"))
+        >>> repo.chunks().read_all().select(["variable", "state", "length", "time_max"]).to_pylist()
+        [{'variable': 'rain', 'state': 'referenced', 'length': 16, 'time_max': 1}]
+        """
+        reader: pa.RecordBatchReader = self.open_virtual_datatree().virtual.chunks()
+        return reader
 
     @property
     def _reached(self) -> dict[str, Any]:
