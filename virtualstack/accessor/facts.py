@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 import shutil
 from abc import abstractmethod
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
@@ -22,6 +22,7 @@ if TYPE_CHECKING:
     from virtualstack.drawing import ChunkMap
     from virtualstack.drawing.svg import ColorBy
     from virtualstack.manifests import ManifestArray, ManifestGroup
+    from virtualstack.surveying.picture import Picture
 
 _MAX_DRAWN_CHUNKS = 1 << 20
 _MAX_BOXES = 1024
@@ -31,6 +32,10 @@ _REPORT_COLUMNS = ["variable", "state", "form", "chunks", "kerchunk", "detail"]
 
 class AccessorFacts:
     """Base of both accessors: facts of a dataset, which is one group, or of a tree of groups."""
+
+    _drawn: tuple[list[int], Picture] | None = None
+
+    to_group: Callable[[], ManifestGroup]
 
     @abstractmethod
     def _groups(self) -> Mapping[str, xr.Dataset]:
@@ -226,7 +231,18 @@ class AccessorFacts:
             path = max(drawn, key=lambda x: x[0])[1]
             picture = svg_chunk_map(self._map_chunks(path, arrays[path], max_boxes=_MAX_BOXES))
             parts.append(folded(f"chunks of {path}", picture))
+        if arrays:
+            parts.insert(1, self._map())
         return make_page(repr(self).strip("<>"), *(parts if arrays else ()))
+
+    def _map(self) -> str:
+        """Return the map of a variable, which is read once as long as the variables are the same."""
+        from virtualstack.surveying.picture import Picture
+
+        of = [id(x) for x in self._arrays().values()]
+        if self._drawn is None or self._drawn[0] != of:
+            self._drawn = of, Picture(self.to_group)
+        return self._drawn[1].html()
 
     def report(self) -> pd.DataFrame:
         """Return a table with one row for each variable, and one for each object that was left out or noted.

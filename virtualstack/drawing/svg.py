@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping
 from html import escape
 from typing import Literal
 
@@ -51,7 +51,7 @@ def svg_chunk_map(chunk_map: ChunkMap, /, *, by: ColorBy = "state") -> str:
     n_rows, n_columns = chunk_map.states.shape[:2]
     summary = summary_of_map(chunk_map)
     if not n_rows or not n_columns:
-        return _svg(_MAX_WIDTH, 16, summary, _label(0, 12, summary))
+        return framed_svg(16, summary, label(0, 12, summary))
     width = min(_MAX_WIDTH, 24 * n_columns)
     height = max(min(_MAX_HEIGHT, 24 * n_rows), 12)
     color, opacity = classify(chunk_map, by)
@@ -71,8 +71,8 @@ def svg_chunk_map(chunk_map: ChunkMap, /, *, by: ColorBy = "state") -> str:
         f"{flat[0] if len(flat) == 1 else f'({", ".join(flat)})'}: {chunk_map.row_edges[-1]:,} chunks ↓" if flat else ""
     )
     labels = "   ".join(x for x in (across, down) if x)
-    legend, bottom = _legend(_legend_items(chunk_map, by), height + 30)
-    return _svg(_MAX_WIDTH, bottom, summary, boxes + _label(0, height + 14, labels) + legend)
+    legend, bottom = legend_of(_legend_items(chunk_map, by), height + 30)
+    return framed_svg(bottom, summary, boxes + label(0, height + 14, labels) + legend)
 
 
 def summary_of_map(chunk_map: ChunkMap, /) -> str:
@@ -198,7 +198,7 @@ def svg_timeline(timeline: Timeline, /) -> str:
     for i, name in enumerate(shown):
         y = top + i * pitch
         if is_named:
-            parts.append(_label(0, y + 10, _short(name)))
+            parts.append(label(0, y + 10, _short(name)))
             y += 14
         parts.append(_line(timeline, name, y))
     parts += [
@@ -209,15 +209,15 @@ def svg_timeline(timeline: Timeline, /) -> str:
     bottom = top + max(len(shown), 1) * pitch
     if len(series) > len(shown):
         bottom += 14
-        parts.append(_label(0, bottom - 3, f"and {len(series) - len(shown):,} more series"))
+        parts.append(label(0, bottom - 3, f"and {len(series) - len(shown):,} more series"))
     dim = (
         ""
         if timeline.dim is None
         else f"{_short(timeline.dim)} →" + ("" if timeline.is_to_scale else " (not to scale)")
     )
-    parts.append(_label(0, bottom + 12, _short(timeline.first)))
-    parts.append(_label(_MAX_WIDTH / 2, bottom + 12, dim, anchor="middle"))
-    parts.append(_label(_MAX_WIDTH, bottom + 12, _short(timeline.last), anchor="end"))
+    parts.append(label(0, bottom + 12, _short(timeline.first)))
+    parts.append(label(_MAX_WIDTH / 2, bottom + 12, dim, anchor="middle"))
+    parts.append(label(_MAX_WIDTH, bottom + 12, _short(timeline.last), anchor="end"))
     items: list[tuple[str, float, str]] = []
     if timeline.n_gaps:
         items.append((COLORS["absent"], 0.25, f"{counted(timeline.n_gaps, 'gap')}, {timeline.n_missing:,} missing"))
@@ -228,11 +228,11 @@ def svg_timeline(timeline: Timeline, /) -> str:
         items.append(("none", 0.0, f"{timeline.n_eras:,} eras, each with the next colour"))
     if timeline.n_eras > len(timeline.eras):
         items.append(("none", 0.0, f"the first {len(timeline.eras):,} are shown"))
-    legend, height = _legend(items, bottom + 28)
+    legend, height = legend_of(items, bottom + 28)
     span = f", {timeline.first} to {timeline.last}" if timeline.first else ""
     along = f" along {timeline.dim}" if timeline.dim else ""
     summary = f"timeline{along}{span}: {totals_of_timeline(timeline)}"
-    return _svg(_MAX_WIDTH, height, summary, "".join(parts) + legend)
+    return framed_svg(height, summary, "".join(parts) + legend)
 
 
 def totals_of_timeline(timeline: Timeline, /) -> str:
@@ -293,20 +293,22 @@ def _x(at: float | None) -> float:
 # -- parts ----------------------------------------------------------------------------------------------------
 
 
-def _svg(width: float, height: float, summary: str, inside: str) -> str:
+def framed_svg(height: float, summary: str, inside: str, /) -> str:
+    """Return a drawing of the usual width, with what it shows in words."""
     text = _escaped(summary)
     return (
-        f'<svg xmlns="http://www.w3.org/2000/svg" role="img" aria-label="{text}" viewBox="0 0 {width:g} {height:g}" '
-        f'width="{width:g}" height="{height:g}" style="max-width:100%;height:auto;display:block;{_FONT}" '
+        f'<svg xmlns="http://www.w3.org/2000/svg" role="img" aria-label="{text}" viewBox="0 0 {_MAX_WIDTH} {height:g}" '
+        f'width="{_MAX_WIDTH}" height="{height:g}" style="max-width:100%;height:auto;display:block;{_FONT}" '
         f'fill="currentColor"><title>{text}</title>{inside}</svg>'
     )
 
 
-def _label(x: float, y: float, text: str, *, anchor: str = "start") -> str:
+def label(x: float, y: float, text: str, /, *, anchor: str = "start") -> str:
+    """Return a line of text, which strangers may have written."""
     return f'<text x="{x:g}" y="{y:g}" text-anchor="{anchor}">{_escaped(text)}</text>' if text else ""
 
 
-def _legend(items: Iterator[tuple[str, float, str]] | Sequence[tuple[str, float, str]], y: float) -> tuple[str, float]:
+def legend_of(items: Iterable[tuple[str, float, str]], y: float, /) -> tuple[str, float]:
     """Return a legend whose first line of text is at ``y``, and its lower end."""
     parts, x, is_any = [], 0.0, False
     for color, opacity, text in items:
@@ -318,7 +320,7 @@ def _legend(items: Iterator[tuple[str, float, str]] | Sequence[tuple[str, float,
             parts.append(
                 f'<rect x="{x:g}" y="{y - 9:g}" width="10" height="10" fill="{color}" fill-opacity="{opacity:g}"/>'
             )
-        parts.append(_label(x + (15 if has_box else 0), y, text))
+        parts.append(label(x + (15 if has_box else 0), y, text))
         x, is_any = x + width, True
     return "".join(parts), y + 5 if is_any else y - 12
 

@@ -1,4 +1,4 @@
-"""What a notebook shows of a snapshot: its variables, a timeline, and the chunks of the largest variable."""
+"""What a notebook shows of a snapshot: its variables, a map, a timeline, and the chunks of the largest variable."""
 
 from __future__ import annotations
 
@@ -13,6 +13,7 @@ from virtualstack.manifests.display import chunk_text
 from virtualstack.printable import counted
 from virtualstack.storage import Storage
 from virtualstack.surveying.cube import cube_timeline
+from virtualstack.surveying.picture import Picture
 from virtualstack.vstack.format.history import OpenStore
 from virtualstack.vstack.format.snapshot import Snapshot
 
@@ -21,7 +22,7 @@ _MAX_DRAWN_CHUNKS = 1 << 20
 _MAX_BOXES = 1024
 
 
-def snapshot_html(title: str, snapshot: Snapshot, store: OpenStore, /) -> str:
+def snapshot_html(title: str, snapshot: Snapshot, store: OpenStore, picture: Picture, /) -> str:
     """Return the HTML of a snapshot.
 
     Pictures are left out if a snapshot has more than 2^20 chunks, or if its references cannot be read.
@@ -34,12 +35,12 @@ def snapshot_html(title: str, snapshot: Snapshot, store: OpenStore, /) -> str:
     listed = table(["variable", "dtype", "dimensions", "chunks"], rows, total=len(snapshot.arrays))
     n_chunks = sum(math.prod(node.header.grid.shape) for node in snapshot.arrays.values())
     if n_chunks > _MAX_DRAWN_CHUNKS:
-        return make_page(title, listed, text(f"{n_chunks:,} chunks, which plot() draws"))
+        return make_page(title, listed, picture.html(), text(f"{n_chunks:,} chunks, which plot() draws"))
     try:
         pictures = _pictures(store.group(snapshot), store.objects.storage.only(store.permission))
     except VirtualStackError as error:
         pictures = [text(f"not drawn: {error}")]
-    return make_page(title, listed, *pictures)
+    return make_page(title, listed, picture.html(), *pictures)
 
 
 def _pictures(group: ManifestGroup, storage: Storage) -> list[str]:

@@ -6,6 +6,7 @@ import os
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from datetime import timedelta
+from functools import cached_property, partial
 from inspect import Parameter, signature
 from types import EllipsisType
 from typing import TYPE_CHECKING, Any, ClassVar, Literal, Unpack
@@ -31,6 +32,7 @@ from virtualstack.scanning.workers import ExecutorLike
 from virtualstack.storage import ObjectStore, Storage, StorageLike, read_allowed_urls
 from virtualstack.storage.permission import Allow
 from virtualstack.surveying.cube import cube_timeline
+from virtualstack.surveying.picture import Picture
 from virtualstack.vstack.compact import compact
 from virtualstack.vstack.diff import Diff, diff
 from virtualstack.vstack.display import snapshot_html
@@ -749,7 +751,13 @@ class Repository:
 
     def _repr_html_(self) -> str:
         title = f"snapshot {self.snapshot.number} of '{self.url}', {format_time(self.snapshot.time)}"
-        return snapshot_html(title, self.snapshot, self._opened)
+        return snapshot_html(title, self.snapshot, *self._shown)
+
+    @cached_property
+    def _shown(self) -> tuple[OpenStore, Picture]:
+        """The store and the map of the snapshot, which are read once for all times that this object is shown."""
+        store = self._opened
+        return store, Picture(partial(store.group, self.snapshot), store.objects.storage.only(store.permission))
 
     def plot(self, dim: str | None = None, /, *, ax: Axes | None = None) -> Axes:
         """Draw the timeline of the snapshot: eras in which chunks are stored alike, gaps and duplicate labels.
