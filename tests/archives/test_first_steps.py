@@ -8,6 +8,7 @@ import pytest
 import xarray as xr
 
 import virtualstack as vs
+from tests.data.make_grib import message
 from virtualstack.cli.command import main
 from virtualstack.errors import CombineError
 
@@ -133,7 +134,7 @@ def test_a_store_of_one_scene_says_how_to_begin(scenes, tmp_path, capsys, way):
     vs.open_virtual_dataset(scenes[0]).virtual.to_vstack(store)
     with pytest.raises(CombineError) as caught:
         getattr(vs.Repository.open(store), way)(scenes[1])
-    (remedy,) = caught.value.remedies
+    remedy, _ = caught.value.remedies
     vs.open_virtual_mfdataset([scenes[0]], **remedy.arguments).virtual.to_vstack(store, mode="w")
     getattr(vs.Repository.open(store), way)(scenes[1])
     expected = xr.open_mfdataset(scenes, engine="netcdf4", combine="nested", concat_dim="t", coords="minimal")
@@ -146,3 +147,34 @@ def test_a_store_of_one_scene_says_how_to_begin(scenes, tmp_path, capsys, way):
     assert main(["build", scenes[0], "-o", store, "--concat-dim", dim, "--overwrite"]) == 0
     assert main([way, store, scenes[1]]) == 0
     check(opened(store), expected)
+
+
+def make_run(path, days, steps):
+    """Write a run of GRIB, or several, with some of its steps."""
+    keys = [
+        {"dataDate": 20200100 + day, "dataTime": 0, "stepRange": step, "shortName": "2t"}
+        for day in days
+        for step in steps
+    ]
+    path.write_bytes(b"".join(message(x, seed=100 * x["dataDate"] + x["stepRange"]) for x in keys))
+    return str(path)
+
+
+@pytest.mark.parametrize("new", [[3], [3, 4]])
+def test_a_run_of_one_step_is_appended_as_in_python(tmp_path, new):
+    """The dates at other steps are not known."""
+    runs = make_run(tmp_path / "a.grib", [1, 2], [0, 6, 12])
+    paths = [make_run(tmp_path / f"b{day}.grib", [day], [6]) for day in new]
+    by_cli, by_python = str(tmp_path / "x.vstack"), str(tmp_path / "y.vstack")
+    for store in (by_cli, by_python):
+        vs.open_virtual_dataset(runs).virtual.to_vstack(store)
+    assert main(["append", by_cli, *paths, "--join", "left"]) == 0
+    repository = vs.Repository.open(by_python)
+    for path in paths:
+        repository = repository.append(path, join="left")
+    check(opened(by_cli), opened(by_python))
+    with opened(by_cli) as found:
+        expected = [xr.open_dataset(path, engine="cfgrib", backend_kwargs={"indexpath": ""}) for path in paths]
+        for k, one in enumerate(expected, 2):
+            np.testing.assert_array_equal(found["t2m"][k, 1], one["t2m"])
+            assert found["valid_time"][k].values.tolist() == [None, one["valid_time"].values.tolist(), None]

@@ -110,10 +110,9 @@ def run(options: Build, /) -> int:
     left_out = set() if is_tree else sorted({name for dataset in opened for name in get_groups_below(dataset.encoding)})
     if left_out:
         say("note", f"groups {left_out} below '{options.group or '/'}' are left out; choose one with --group")
-    dims = () if stored is None else {str(dim) for x in stored.all_arrays().values() for dim in x.dimension_names or ()}
     dim = _dim_in_order(scanned, options) if options.is_in_order else None
     with step("join the files"), _said_by_xarray(CombineError, "the files cannot be joined"):
-        joined, plan = _joined(opened, options, dim, sorted(dims))
+        joined, plan = _joined(opened, options, dim)
     if len(opened) > 1:
         for note in plan.notes([FileFacts(source=url) for url in urls]):
             say("note", worded(note))
@@ -335,7 +334,7 @@ def _is_file(url: str, storage: Storage) -> bool:
     return True
 
 
-def _joined(opened: Sequence[Any], options: Build, dim: str | None, dims: Sequence[str]) -> tuple[Any, Plan]:
+def _joined(opened: Sequence[Any], options: Build, dim: str | None) -> tuple[Any, Plan]:
     """Join datasets or trees as `open_virtual_mfdataset` does: by their plan, or in the order of the files."""
     is_tree = isinstance(opened[0], xr.DataTree)
     if options.is_append and options.join == "left" and is_tree and len(opened) > 1:
@@ -353,7 +352,6 @@ def _joined(opened: Sequence[Any], options: Build, dim: str | None, dims: Sequen
         },
         join="outer" if is_left else options.join,  # the append leaves out what the output lacks
         tolerance=options.tolerance,
-        dims=dims,
         combine_options={"coords": options.expand},  # also of data variables: "data_vars" changes others
     )
     join: Any = combine_trees_with_plan if is_tree else combine_with_plan

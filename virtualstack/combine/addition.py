@@ -45,15 +45,16 @@ def growing_dimension(stored: ManifestGroup, /) -> str:
     """
     dims = {x for _, node in stored.walk() for array in node.arrays.values() for x in array.dimension_names or ()}
     dim = next(iter(dims)) if len(dims) == 1 else main_dimension([declared_facts(stored)])
+    name_it = Remedy("name the one that grows with", dim=...)
     if dim is None:
         raise CombineError(
             f"which dimension '{stored.url}' grows along is not known; it has {sorted(dims)}",
-            Remedy("name it with", dim=...),
+            name_it,
             Remedy("give it a new one: build it again with", "vs.open_virtual_mfdataset", new_dim=...),
             property="dimension",
             left_url=stored.url,
         )
-    check_dimension(stored, dim)  # a scalar time is no dimension
+    check_dimension(stored, dim, name_it)  # a scalar time is no dimension
     return dim
 
 

@@ -295,8 +295,8 @@ def _cut_at(name: str, variable: xr.Variable, array: ManifestArray, like: Mappin
 # -- presence -------------------------------------------------------------------------------------------------
 
 
-def check_dimension(stored: ManifestGroup, dim: str, /) -> None:
-    """Raise `CombineError` unless an array of the store has a dimension."""
+def check_dimension(stored: ManifestGroup, dim: str, /, *more: Remedy) -> None:
+    """Raise `CombineError` unless an array of the store has a dimension; ``more`` are further remedies."""
     dims = {x for _, node in stored.walk() for array in node.arrays.values() for x in array.dimension_names or ()}
     if not isinstance(dim, str) or dim not in dims:
         is_scalar = isinstance(dim, str) and any(dim in node.arrays for _, node in stored.walk())
@@ -304,6 +304,7 @@ def check_dimension(stored: ManifestGroup, dim: str, /) -> None:
         raise CombineError(
             f"'{stored.url}' has no dimension {dim!r} to add along; it has {sorted(dims)}",
             *([again] if is_scalar else []),
+            *more,
             property="dimension",
             left=sorted(dims),
             right=dim,

@@ -192,7 +192,6 @@ def _with_dim_of(part: Part, other: Part, dim: str) -> Part:
 class Planning:
     """What a user says about the plan."""
 
-    dims: tuple[str, ...] = ()
     along: tuple[str, ...] = ()
     duplicates: Duplicates | None = None
 
@@ -200,7 +199,6 @@ class Planning:
         """Return the plan."""
         return make_plan(
             facts,
-            dims=self.dims,
             along=self.along,
             tolerance=rules.tolerance,
             duplicates=self.duplicates,
