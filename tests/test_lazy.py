@@ -10,6 +10,7 @@ import numpy as np
 import pytest
 import xarray as xr
 
+import virtualstack as vs
 from tests.data.arrays import inline_chunks
 from virtualstack.codecs.codec import Codec
 from virtualstack.errors import StorageError
@@ -199,6 +200,26 @@ def test_a_file_is_stored_again_as_it_was(tmp_path):
     with netCDF4.Dataset(tmp_path / "b.nc") as file:
         assert file["a"].chunking() == encoding.pop("chunksizes") == [2, 5]
         assert file["a"].filters().items() >= encoding.items()
+
+
+@pytest.mark.parametrize(("target", "levels"), [("vstack", (7, 2)), ("parq", (7, 7))])
+def test_a_part_of_a_cube_is_compressed_as_its_files(tmp_path, target, levels):
+    """Filters survive in cubes of many files, packed and not; levels that decode alike are those of the first file."""
+    paths = [tmp_path / f"{i}.nc" for i in range(2)]
+    for i, path in enumerate(paths):
+        values = xr.Dataset({name: (("t", "x"), np.full((2, 4), 0.5 + i)) for name in "ab"}, {"t": [2 * i, 2 * i + 1]})
+        stored = {"chunksizes": [1, 4], "zlib": True, "complevel": levels[i], "shuffle": True}
+        packed = {"dtype": "i2", "scale_factor": 0.5, "_FillValue": -1}
+        values.to_netcdf(path, engine="netcdf4", encoding={"a": stored, "b": stored | packed})
+    vds = vs.open_virtual_mfdataset(paths)
+    write = vds.virtual.to_vstack if target == "vstack" else vds.virtual.to_kerchunk
+    write(tmp_path / f"cube.{target}")
+    with xr.open_dataset(tmp_path / f"cube.{target}", engine="virtualstack") as opened:
+        opened.isel(t=slice(1, 3)).to_netcdf(tmp_path / "part.nc", engine="netcdf4")
+    with netCDF4.Dataset(tmp_path / "part.nc") as file:
+        for name, dtype in {"a": "f8", "b": "i2"}.items():
+            assert file[name].filters().items() >= {"zlib": True, "complevel": 7, "shuffle": True}.items()
+            assert file[name].dtype == dtype
 
 
 def test_records_of_netcdf3_are_no_chunk_sizes(tmp_path):

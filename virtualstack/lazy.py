@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 import asyncio
-import json
 import math
 import sys
 from collections.abc import Mapping
 from typing import Any, Literal, Self
+from zlib import Z_DEFAULT_COMPRESSION
 
 import numpy as np
 import xarray as xr
@@ -16,6 +16,9 @@ from xarray.backends import BackendArray
 from xarray.coding.strings import create_vlen_dtype
 from xarray.core import indexing
 
+from virtualstack.codecs.cast import CAST
+from virtualstack.codecs.cf import CF
+from virtualstack.codecs.codec import Codec
 from virtualstack.manifests import ChunkAxis, ManifestArray, packed_encoding
 from virtualstack.options import OnAbsent
 from virtualstack.reading import check_absent, read_array, read_points
@@ -166,29 +169,32 @@ def _encoding(array: ManifestArray, dtype: np.dtype[Any], dims: tuple[str, ...],
         encoding["fill_value"] = tables.fill.value
     if len(urls := {location.url for location in tables.locations}) == 1:
         encoding["source"] = urls.pop()
-        encoding.update(_netcdf_storage(array))
-    return encoding
+    return encoding | _netcdf_storage(array)
 
 
 def _netcdf_storage(array: ManifestArray) -> dict[str, Any]:
     """Return chunk sizes and filters in the words of xarray's netCDF backends.
 
     Chunks of one element are left out: they are records of netCDF-3, not a choice of chunks. Filters that some netCDF
-    library lacks are left out, so that every engine can write the array. A chunk may lack filters that other chunks
-    have, if the filters did not make it smaller.
+    library lacks are left out, so that every engine can write the array. Chunks may have different filters: those that
+    any of them has are kept.
     """
     chunk = tuple(axis.chunk for axis in array.grid.axes if axis.chunk is not None)
-    if not array.grid.is_regular or math.prod(chunk) <= 1:
-        return {}
-    encodings = array.manifest.tables.encodings
-    codecs = max((encoding.codecs for encoding in encodings), key=len, default=())
-    is_contiguous = not codecs and math.prod(array.grid.shape) == 1
-    storage: dict[str, Any] = {"contiguous": is_contiguous, "chunksizes": None if is_contiguous else chunk}
-    filters = {codec.name.removeprefix("numcodecs.").removeprefix("virtualstack."): codec for codec in codecs}
-    if filters.keys() <= _NETCDF_FILTERS and all(set(encoding.codecs) <= set(codecs) for encoding in encodings):
-        level = json.loads(filters["zlib"].configuration).get("level", 1) if "zlib" in filters else 0
+    codecs = {codec for encoding in array.manifest.tables.encodings for codec in encoding.codecs}
+    filters = {x.name.removeprefix("numcodecs.").removeprefix("virtualstack.") for x in codecs if not _is_decoding(x)}
+    storage: dict[str, Any] = {}
+    if array.grid.is_regular and math.prod(chunk) > 1:
+        is_contiguous = not filters and math.prod(array.grid.shape) == 1
+        storage |= {"contiguous": is_contiguous, "chunksizes": None if is_contiguous else chunk}
+    if (storage or filters) and filters <= _NETCDF_FILTERS:
+        levels = [x.options().get("level", 1) for x in codecs if x.name == "numcodecs.zlib"]
+        level = max((6 if x == Z_DEFAULT_COMPRESSION else x for x in levels), default=0)  # which zlib calls -1
         storage |= {name: name in filters for name in _NETCDF_FILTERS} | {"complevel": level}
     return storage
+
+
+def _is_decoding(codec: Codec) -> bool:
+    return codec.name in (CAST, CF)
 
 
 _NETCDF_FILTERS = frozenset({"zlib", "shuffle", "fletcher32"})
