@@ -5,6 +5,7 @@ import pickle
 import warnings
 from dataclasses import replace
 
+import h5py
 import netCDF4
 import numpy as np
 import pytest
@@ -230,3 +231,62 @@ def test_records_of_netcdf3_are_no_chunk_sizes(tmp_path):
     with xr.open_dataset(tmp_path / "a.nc", engine="virtualstack") as opened:
         assert opened["t"].encoding["chunks"] == (1,)
         assert "chunksizes" not in opened["t"].encoding
+
+
+DECODED = {
+    "fill": ("<f4", {"_FillValue": 3}),
+    "two fills": ("<f8", {"_FillValue": 3, "missing_value": 5}),
+    "packed": ("<i2", {"_FillValue": 3, "scale_factor": np.float32(0.01), "add_offset": np.float32(2)}),
+    "packed to doubles": ("<i4", {"scale_factor": 0.1}),
+    "unsigned": ("|i1", {"_FillValue": -1, "_Unsigned": "true"}),
+    "big endian": (">i2", {}),
+    "big endian, fill": (">f4", {"_FillValue": 3}),
+}
+
+
+@pytest.mark.filterwarnings("ignore:.*multiple fill values")
+@pytest.mark.parametrize("kind", DECODED)
+@pytest.mark.parametrize("filters", [{}, {"compression": "gzip", "shuffle": True}], ids=["raw", "gzip"])
+def test_decoding_by_chunks(kind, filters, tmp_path, monkeypatch):
+    """Threads that decode chunks mask and scale to the bytes that xarray gives of the whole array."""
+    monkeypatch.setattr("virtualstack.reading.decode._UNPACKED_BYTES", 100)
+    dtype, attrs = DECODED[kind]
+    with h5py.File(tmp_path / "a.nc", "w") as file:
+        fill = attrs.get("_FillValue", 0)
+        variable = file.create_dataset("v", (12, 40, 30), dtype, chunks=(1, 20, 30), fillvalue=fill, **filters)
+        variable[:7] = np.random.default_rng(0).integers(-9, 9, (7, 40, 30))  # the others are EMPTY
+        as_attr = {"_FillValue", "missing_value"}
+        for name, value in attrs.items():
+            variable.attrs[name] = np.array(value, dtype) if name in as_attr else value
+        for axis, name in enumerate("tyx"):
+            file[name] = np.arange(variable.shape[axis])
+            file[name].make_scale(name)
+            variable.dims[axis].attach_scale(file[name])
+    with xr.open_dataset(tmp_path / "a.nc", engine="netcdf4") as opened:
+        expected = opened["v"].load().variable
+    found = xr.open_dataset(tmp_path / "a.nc", engine="virtualstack")["v"].variable
+    assert found.dtype == expected.dtype
+    assert "ElementwiseFunction" not in repr(found._data)
+    for key in (
+        {},
+        {"t": 3},
+        {"t": 9},
+        {"t": slice(None, None, -2), "y": slice(1, 39, 3)},
+        {"t": [4, 0, 9, 4], "x": [29, 1]},
+        {"t": xr.Variable("p", [5, 8, 2]), "y": xr.Variable("p", [0, 9, 24])},
+        {"t": 2, "y": 4, "x": 7},
+    ):
+        values = found.isel(key).copy().values
+        assert values.dtype == expected.dtype
+        assert values.tobytes() == expected.isel(key).values.tobytes()
+
+
+def test_warnings_of_steps_follow_the_user(tmp_path):
+    """What numpy is told to ignore, or to raise, holds in the threads that decode chunks, too."""
+    packed = xr.Dataset({"v": (("t", "x"), np.full((8, 30_000), 300, "f4"), {"scale_factor": np.float32(3e38)})})
+    packed.to_netcdf(tmp_path / "a.nc", engine="netcdf4", encoding={"v": {"chunksizes": (1, 30_000)}})
+    lazy = xr.open_dataset(tmp_path / "a.nc", engine="virtualstack")["v"]
+    with np.errstate(over="ignore"):
+        assert np.isinf(lazy.copy().values).all()
+    with np.errstate(over="raise"), pytest.raises(FloatingPointError):
+        lazy.copy().values  # noqa: B018

@@ -18,7 +18,7 @@ from virtualstack.dataset.opening import Opening, account_for, tree_of, warn_of_
 from virtualstack.errors import ReaderError, Remedy
 from virtualstack.formats.base import Reader, ReadOptions
 from virtualstack.formats.registry import BUILT_IN, find_reader
-from virtualstack.lazy import lazy_variable
+from virtualstack.lazy import decode_by_chunks, lazy_variable
 from virtualstack.location import absolute_url, split_url
 from virtualstack.manifests import ManifestGroup, text_arrays
 from virtualstack.options import OPENING, VALUES, Unsupported, with_options
@@ -200,6 +200,8 @@ class VirtualStackBackendEntrypoint(BackendEntrypoint):
             use_cftime=use_cftime,
             decode_timedelta=decode_timedelta,
         )
+        for variable in dataset.variables.values():
+            decode_by_chunks(variable)
         _take_units(dataset, node)
         decodes = mask_and_scale if isinstance(mask_and_scale, Mapping) else {}
         rasters = {

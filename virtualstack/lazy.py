@@ -11,9 +11,10 @@ from zlib import Z_DEFAULT_COMPRESSION
 
 import numpy as np
 import xarray as xr
-from numpy.typing import NDArray
 from xarray.backends import BackendArray
+from xarray.coding.common import _ElementwiseFunctionArray
 from xarray.coding.strings import create_vlen_dtype
+from xarray.coding.variables import NativeEndiannessArray, _apply_mask, _scale_offset_decoding
 from xarray.core import indexing
 
 from virtualstack.codecs.cast import CAST
@@ -21,7 +22,7 @@ from virtualstack.codecs.cf import CF
 from virtualstack.codecs.codec import Codec
 from virtualstack.manifests import ChunkAxis, ManifestArray, packed_encoding
 from virtualstack.options import OnAbsent
-from virtualstack.reading import check_absent, read_array, read_points
+from virtualstack.reading import Steps, check_absent, read_array, read_points
 from virtualstack.sizes import byte_count
 from virtualstack.storage import Storage, StorageLike
 
@@ -44,15 +45,25 @@ class LazyArray(BackendArray):  # type: ignore[misc, unused-ignore]
         Access to the sources; see :meth:`~virtualstack.storage.Storage.from_option`.
     absent
         If ``"raise"``, reading an ABSENT chunk is an error; otherwise it reads as the fill value.
+    steps, dtype
+        Functions that the threads that decode chunks apply to values, and the dtype of what they give.
     """
 
     def __init__(
-        self, array: ManifestArray, storage: StorageLike = None, *, absent: Literal["fill", "raise"] = "fill"
+        self,
+        array: ManifestArray,
+        storage: StorageLike = None,
+        *,
+        absent: Literal["fill", "raise"] = "fill",
+        steps: Steps = (),
+        dtype: np.dtype[Any] | None = None,
     ) -> None:
         self.manifest_array = array  # xarray would use an attribute named `array` as its own
         self.storage = Storage.from_option(storage)
         check_absent(absent)
         self.absent: OnAbsent = absent
+        self.steps = steps
+        self._dtype = dtype or array.dtype
 
     @property
     def shape(self) -> tuple[int, ...]:
@@ -62,22 +73,44 @@ class LazyArray(BackendArray):  # type: ignore[misc, unused-ignore]
     @property
     def dtype(self) -> np.dtype[Any]:
         """Dtype of the values; strings are objects, as xarray's netCDF backends have them."""
-        return _STRINGS if self.manifest_array.dtype.kind == "T" else self.manifest_array.dtype
+        return _STRINGS if self._dtype.kind == "T" else self._dtype
 
     def __getitem__(self, key: indexing.ExplicitIndexer) -> Any:
-        if isinstance(key, indexing.VectorizedIndexer) and not all(isinstance(item, slice) for item in key.tuple):
-            return self._values(read_points(self.manifest_array, key.tuple, self.storage, absent=self.absent))
-        return self._values(read_array(self.manifest_array, key.tuple, self.storage, absent=self.absent))
+        are_points = isinstance(key, indexing.VectorizedIndexer) and not all(isinstance(x, slice) for x in key.tuple)
+        read = read_points if are_points else read_array
+        values = read(
+            self.manifest_array, key.tuple, self.storage, absent=self.absent, steps=self.steps, dtype=self._dtype
+        )
+        return values.astype(self.dtype) if values.dtype.kind == "T" else values
 
     async def async_getitem(self, key: indexing.ExplicitIndexer) -> Any:
         """Read values in another thread, for ``load_async()``, so that the event loop can continue."""
         return await asyncio.to_thread(self.__getitem__, key)
 
-    def _values(self, values: NDArray[Any]) -> NDArray[Any]:
-        return values.astype(self.dtype) if values.dtype.kind == "T" else values
-
     def __repr__(self) -> str:
         return f"LazyArray({self.manifest_array!r})"
+
+
+def decode_by_chunks(variable: xr.Variable, /) -> None:
+    """Let the threads that decode chunks mask and scale as xarray would do afterwards, with copies of the whole array.
+
+    Variables that xarray decodes otherwise, such as times, stay as they are.
+    """
+    layer, steps = variable._data, list[Any]()
+    while not isinstance(layer, LazyArray):
+        if isinstance(layer, _ElementwiseFunctionArray) and getattr(layer.func, "func", None) in _ELEMENTWISE:
+            steps.insert(0, layer.func)
+        elif not isinstance(layer, indexing.LazilyIndexedArray | NativeEndiannessArray):
+            return
+        layer = layer.array
+    if steps or variable.dtype != layer.dtype:
+        decoded = LazyArray(
+            layer.manifest_array, layer.storage, absent=layer.absent, steps=tuple(steps), dtype=variable.dtype
+        )
+        variable.data = indexing.LazilyIndexedArray(decoded)
+
+
+_ELEMENTWISE = np.asarray, _apply_mask, _scale_offset_decoding
 
 
 class TaskChunks(dict[str, int | tuple[int, ...]]):

@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import threading
 from collections.abc import Iterator, Sequence
+from functools import reduce
 from itertools import pairwise
 from typing import Any
 
@@ -16,7 +17,7 @@ from virtualstack.codecs.pipeline import CodecError, Elementwise
 from virtualstack.errors import ChunkDecodeError, Remedy, StorageError
 from virtualstack.manifests.cells import outer
 from virtualstack.reading.fetch import StoredBytes, named
-from virtualstack.reading.plan import Decoding, Plan, strided, undecodable
+from virtualstack.reading.plan import Decoding, Plan, Steps, strided, undecodable
 from virtualstack.reading.selection import Selection
 from virtualstack.storage import Bytes
 from virtualstack.storage.coalesce import read_blocks
@@ -101,10 +102,11 @@ _MIN_COMMON_HOLES = 64
 # from this number of parts on, the parts of a chunk that are single elements are written together
 _MIN_TOGETHER_PARTS = 16
 _LARGE_CHUNK_BYTES = 16 << 20  # from this size on, threads do not keep the memory into which they read a chunk
+_UNPACKED_BYTES = 1 << 18  # bytes of numbers that steps unpack at a time
 _SCRATCH = threading.local()
 
 
-def fill_holes(plan: Plan, out: NDArray[Any], /) -> None:
+def fill_holes(plan: Plan, out: NDArray[Any], steps: Steps, /) -> None:
     """Write the fill values of all chunks that are not stored.
 
     If there are many, the most frequent fill value is written everywhere first.
@@ -112,15 +114,19 @@ def fill_holes(plan: Plan, out: NDArray[Any], /) -> None:
     rows, position = plan.holes
     if not rows.size:
         return
-    fills = plan.fills
+
+    def value(row: int) -> Any:
+        fill = plan.fills[row]
+        return reduce(lambda x, step: step(x), steps, np.full(1, fill.value, fill.dtype))[0] if steps else fill.value
+
     if rows.size > _MIN_COMMON_HOLES:
         common = int(np.bincount(rows).argmax())
-        out[...] = fills[common].value
+        out[...] = value(common)
         other = np.flatnonzero(rows != common)
         rows, position = rows[other], tuple(at[other] for at in position)
     places = [[plan.selection.axes[axis].target(i) for i in position[axis]] for axis in plan.selection.places]
     for i, row in enumerate(rows.tolist()):
-        out[outer([place[i] for place in places])] = fills[row].value
+        out[outer([place[i] for place in places])] = value(row)
 
 
 class DecodeBatch:
@@ -205,7 +211,11 @@ class DecodeBatch:
                 view = _points(view, self._plan.selection, sources)
             elif any(source is not None for source in sources):
                 view = view[outer([slice(0, n) if x is None else x for x, n in zip(sources, shape, strict=True)])]
-            self._out[self._target(part)] = unpack(view)
+            target = self._target(part)
+            if all(isinstance(item, slice) for item in target):
+                unpack_into(self._out[(*target, ...)], view, unpack)
+            else:
+                self._out[target] = unpack(view)
 
     def _target(self, part: int) -> tuple[Any, ...]:
         key: list[slice | NDArray[np.int64]] = []
@@ -226,6 +236,18 @@ class DecodeBatch:
             return None
         target = self._out[(*self._target(part), ...)]  # a view, also if there are no axes
         return memoryview(target.reshape(-1).view(np.uint8))
+
+
+def unpack_into(out: NDArray[Any], numbers: NDArray[Any], unpack: Elementwise, /) -> None:
+    """Write the values of numbers, some at a time: what steps make in between stays in the cache of the processor."""
+    if not unpack.steps or numbers.nbytes <= _UNPACKED_BYTES:
+        out[...] = unpack(numbers)
+        return
+    axis = next(i for i, n in enumerate(numbers.shape) if n > 1)
+    half = numbers.shape[axis] // 2
+    for part in (slice(half), slice(half, None)):
+        key = (*[slice(None)] * axis, part)
+        unpack_into(out[key], numbers[key], unpack)
 
 
 def _scratch(length: int) -> memoryview:

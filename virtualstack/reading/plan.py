@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from functools import lru_cache
 from typing import Any, NamedTuple
@@ -23,6 +23,9 @@ from virtualstack.options import OnAbsent
 from virtualstack.printable import counted
 from virtualstack.reading.selection import Selection
 from virtualstack.storage import Bytes
+
+type Steps = tuple[Callable[[NDArray[Any]], NDArray[Any]], ...]
+"""Functions that make each value from one value, whatever other values are in the array."""
 
 
 class Decoding(NamedTuple):
@@ -64,6 +67,13 @@ class Decoding(NamedTuple):
         if stored.kind == "b":
             return make_decoder((), stored, (len(raw),))(raw)
         return check_text(np.frombuffer(raw, stored))
+
+    def then(self, steps: Steps, /) -> Decoding:
+        """Return the decoding that makes each value by further steps."""
+        if not steps:
+            return self
+        elementwise = self.elementwise._replace(steps=(*self.elementwise.steps, *steps))
+        return self._replace(elementwise=elementwise, is_plain=False)
 
     def _decoder(self) -> Decoder:
         return make_decoder(self.elementwise.codecs, self.elementwise.stored, self.shape)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import operator
 from collections.abc import Iterator, Sequence
 from concurrent.futures import Future
+from contextvars import copy_context
 from typing import Any
 
 import numpy as np
@@ -14,9 +15,9 @@ from virtualstack.codecs.pipeline import CodecError
 from virtualstack.errors import ReaderError, Remedy, StorageError, UnsupportedFeatureError, check_word
 from virtualstack.manifests import FIRST, INLINE, ChunkAxis, ChunkEncoding, ChunkManifest, ManifestArray
 from virtualstack.options import OnAbsent
-from virtualstack.reading.decode import DecodeBatch, fill_holes
+from virtualstack.reading.decode import DecodeBatch, fill_holes, unpack_into
 from virtualstack.reading.fetch import StoredBytes, batches, decode_pool, fetch, n_decoders, read_ahead_pool
-from virtualstack.reading.plan import Plan, find_decoding, make_plan, only_fill, strided, undecodable
+from virtualstack.reading.plan import Plan, Steps, find_decoding, make_plan, only_fill, strided, undecodable
 from virtualstack.reading.selection import OuterKey, Selection, expand_outer, select, select_points
 from virtualstack.storage import Storage, StorageLike
 
@@ -28,21 +29,24 @@ def read_array(
     /,
     *,
     absent: OnAbsent = "fill",
+    steps: Steps = (),
+    dtype: np.dtype[Any] | None = None,
 ) -> NDArray[Any]:
     """Read a selection of a virtual array.
 
     Every stored chunk of the selection is fetched and decoded once. For uncompressed chunks, only the bytes from the
     first to the last selected element are fetched. About 64 MiB of stored bytes are in memory at a time, in addition to
-    the result.
+    the result. The threads that decode chunks make values of ``dtype`` from decoded ones by ``steps``.
     """
     check_absent(absent)
     storage = Storage.from_option(storage).with_access(array.access)
     items = expand_outer(key, array.shape)
-    values = _read_cell(array, items, storage)
+    dtype = dtype or array.dtype
+    values = _read_cell(array, items, storage, steps, dtype)
     if values is not None:
         return values.reshape([n for n, item in zip(values.shape, items, strict=True) if isinstance(item, slice)])
     selection = select(array.grid, items)
-    return _read(array, selection, storage, absent).reshape(selection.shape)
+    return _read(array, selection, storage, absent, steps, dtype).reshape(selection.shape)
 
 
 def read_points(
@@ -52,23 +56,32 @@ def read_points(
     /,
     *,
     absent: OnAbsent = "fill",
+    steps: Steps = (),
+    dtype: np.dtype[Any] | None = None,
 ) -> NDArray[Any]:
-    """Read points of a virtual array; each chunk that holds points is read once."""
+    """Read points of a virtual array; each chunk that holds points is read once. ``steps`` are as in `read_array`."""
     check_absent(absent)
     points = np.broadcast_arrays(*(item for item in items if not isinstance(item, slice)))
     flat = iter([x.reshape(-1) for x in points])
     selection = select_points(array.grid, [item if isinstance(item, slice) else next(flat) for item in items])
-    out = _read(array, selection, Storage.from_option(storage).with_access(array.access), absent)
+    storage = Storage.from_option(storage).with_access(array.access)
+    out = _read(array, selection, storage, absent, steps, dtype or array.dtype)
     return out.reshape(points[0].shape + out.shape[1:])
 
 
-def _read(array: ManifestArray, selection: Selection, storage: Storage, absent: OnAbsent) -> NDArray[Any]:
+def _read(
+    array: ManifestArray,
+    selection: Selection,
+    storage: Storage,
+    absent: OnAbsent,
+    steps: Steps,
+    dtype: np.dtype[Any],
+) -> NDArray[Any]:
     try:
-        out = np.ndarray(selection.whole_shape, array.dtype)  # np.empty makes 'S1' of 'S0'
+        out = np.ndarray(selection.whole_shape, dtype)  # np.empty makes 'S1' of 'S0'
     except MemoryError as error:  # a few bytes of metadata may declare any shape
         raise ReaderError(
-            f"variable '{array.name}': values of shape {selection.whole_shape} and dtype {array.dtype} do not fit in "
-            "memory",
+            f"variable '{array.name}': values of shape {selection.whole_shape} and dtype {dtype} do not fit in memory",
             Remedy("select less of it"),
             Remedy("leave it out with", drop_variables=...),
             url=array.a_url(),
@@ -77,7 +90,8 @@ def _read(array: ManifestArray, selection: Selection, storage: Storage, absent: 
         return out
     try:
         plan = make_plan(array, selection, absent=absent)
-        fill_holes(plan, out)
+        plan = plan._replace(decodings=tuple(decoding.then(steps) for decoding in plan.decodings))
+        fill_holes(plan, out, steps)
         _read_chunks(plan, out, storage)
     except UnsupportedFeatureError as error:
         raise UnsupportedFeatureError(
@@ -126,7 +140,8 @@ def _place(batch: DecodeBatch) -> None:
         for run in left:
             batch.place(*run)
 
-    tasks = [decode_pool().submit(work) for _ in range(1, n_threads)]
+    # steps may warn of overflows, unless the user has told numpy not to
+    tasks = [decode_pool().submit(copy_context().run, work) for _ in range(1, n_threads)]
     try:
         work()
         for task in tasks:
@@ -146,7 +161,9 @@ _MAX_ALONE_BYTES = 1 << 20
 """Maximum bytes of uncompressed values that are read without a plan; of more, a plan may need only a few."""
 
 
-def _read_cell(array: ManifestArray, items: list[Any], storage: Storage) -> NDArray[Any] | None:
+def _read_cell(
+    array: ManifestArray, items: list[Any], storage: Storage, steps: Steps, dtype: np.dtype[Any]
+) -> NDArray[Any] | None:
     """Read a selection of integers and slices that is in one stored chunk."""
     ranges = list(_ranges(array.shape, items))
     if len(ranges) != len(items):
@@ -169,7 +186,8 @@ def _read_cell(array: ManifestArray, items: list[Any], storage: Storage) -> NDAr
     base += sum(map(operator.mul, first, encoding.strides))
     shape = tuple(map(len, ranges))
     strides = [picked.step * step for picked, step in zip(ranges, encoding.strides, strict=True)]
-    return _values(array, manifest, encoding, (cells, code, offset, length), (base, shape, strides), storage)
+    stored, view = (cells, code, offset, length), (base, shape, strides)
+    return _values(array, manifest, encoding, stored, view, storage, steps, dtype)
 
 
 def _ranges(shape: tuple[int, ...], items: list[Any]) -> Iterator[range]:
@@ -201,6 +219,8 @@ def _values(
     stored: tuple[list[int], int, int, int],
     view: tuple[int, tuple[int, ...], list[int]],
     storage: Storage,
+    steps: Steps,
+    dtype: np.dtype[Any],
 ) -> NDArray[Any] | None:
     (cells, code, offset, length), (base, shape, strides) = stored, view
     extents = [(n - 1) * step for n, step in zip(shape, strides, strict=True)]
@@ -209,7 +229,7 @@ def _values(
     if low < 0 or high >= size:
         return None
     try:
-        decoding = find_decoding(encoding.dtype, encoding.shape, encoding.codecs, only_fill(manifest.fills))
+        decoding = find_decoding(encoding.dtype, encoding.shape, encoding.codecs, only_fill(manifest.fills)).then(steps)
         if decoding.is_raw:
             itemsize = decoding.itemsize
             if length != size * itemsize:
@@ -222,7 +242,9 @@ def _values(
             raw: Any = memoryview(manifest.inline)[offset : offset + length]
         else:
             raw = storage.read(offset, length, expected=manifest.locations[code - FIRST])
-        values = decoding.elementwise(strided(decoding.numbers(raw), base, shape, strides))
+        out = np.ndarray(shape, dtype)
+        unpack_into(out, strided(decoding.numbers(raw), base, shape, strides), decoding.elementwise)
+        return out
     except (UnsupportedFeatureError, MemoryError):
         return None
     except CodecError as error:
@@ -230,6 +252,3 @@ def _values(
         raise undecodable(array.name, tuple(cells), where, str(error), error.remedy) from error
     except StorageError as error:
         raise error.of_chunk(array.name, tuple(cells), offset=offset, length=length) from error
-    out = np.ndarray(shape, array.dtype)
-    out[...] = values
-    return out
