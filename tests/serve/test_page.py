@@ -533,3 +533,18 @@ def test_a_report(browser, served, tmp_path):
     browser.run("await page.locator('.sources tbody tr').nth(3).waitFor()")
     assert browser.run("return page.locator('.sources tbody tr').count()") == 4
     assert all(x.startswith("file:") for x in browser.seen()["urls"])
+
+
+def test_the_map_of_a_report(browser, tmp_path):
+    """It is the one of notebooks, in the styles of the page, and has words for those who do not see it."""
+    lat, lon = np.linspace(-60, 60, 30), np.linspace(0, 100, 60)
+    coords = {"lat": ("lat", lat, {"units": "degrees_north"}), "lon": ("lon", lon, {"units": "degrees_east"})}
+    xr.Dataset({"<v>": (("lat", "lon"), np.add.outer(lat, lon))}, coords).virtual.to_vstack(tmp_path / "x.vstack")
+    vs.serve.report(tmp_path / "x.vstack", tmp_path / "page.html")
+    browser.open((tmp_path / "page.html").as_uri(), width=400)
+    said = browser.run("return page.locator('.map svg').getAttribute('aria-label')")
+    assert said.startswith("map of <v>: 0.8475 °W to 100.8 °E, 62.07 °S to 62.07 °N; values from -160 to 160")
+    image = "return page.locator('.map image').first().evaluate((x) => getComputedStyle(x).imageRendering)"
+    assert browser.run(image) == "pixelated"
+    assert browser.run("return page.evaluate(() => document.documentElement.scrollWidth - innerWidth)") <= 0
+    assert browser.seen()["errors"] == []

@@ -24,6 +24,7 @@ from virtualstack.serve.facts import ASSETS, CubeFacts, dump_facts
 from virtualstack.serve.verified import VerifiedFile
 from virtualstack.storage import Allow, StorageLike
 from virtualstack.storage.atomic import write_file
+from virtualstack.surveying.picture import Picture
 
 _MAX_BYTES = 32 << 20
 """Size of the facts from which on only some are added: the page says which ones it does not hold."""
@@ -51,7 +52,8 @@ def report(
 ) -> None:
     """Write a report on a cube: one HTML file that shows variables, chunk maps, timeline, sources and snapshots.
 
-    The file needs no server and no other file. No chunk is read, except of the coordinate of the timeline.
+    The file needs no server and no other file. No chunk is read, except of the coordinate of the timeline, and of a
+    small map of the largest variable if it is cheap.
     With the suffix ``.json``, the file has the same facts as JSON: for the page on a static web server, which cannot
     compute the timeline and the comparison of snapshots.
 
@@ -99,10 +101,15 @@ def _facts(cube: Cube, at: str | None) -> bytes:
     """Return what the page needs to know, as JSON."""
     content = cube.open(at)
     facts = CubeFacts(cube, content, max_boxes=_MAX_BOXES)
+    answers = _answers(facts, content, has_snapshots=cube.open_repository is not None)
+    overview = answers["variables?offset=0"]
+    if isinstance(overview, dict):
+        picture = Picture(lambda: content.group, content.storage).html()
+        overview["map"] = re.sub(' style="[^"]*"', "", picture)  # the page allows no styles but its own
     embedded = {
         "cubes": [cube.about],
         "made": datetime.now(UTC).strftime("%Y-%m-%d %H:%M UTC"),
-        "answers": _answers(facts, content, has_snapshots=cube.open_repository is not None),
+        "answers": answers,
     }
     return dump_facts(embedded)
 

@@ -129,6 +129,7 @@ function CubeView({ facts, made, live, cube, place, choose }: CubeViewProps) {
       <main id="content" tabIndex={-1}>
         <h1>{cube.name}{place.at && <span class="quiet"> @ {place.at}</span>}</h1>
         {overview && <Heading overview={overview} made={made} open={() => choose({ panel: "open" })} extent={live && variable && <Extent {...shown} live={live} />} />}
+        {made && overview?.map && <div class="map" dangerouslySetInnerHTML={{ __html: overview.map }} />}
         {place.at && !made && (
           <p class="note">
             This is {cube.kind === "vstack" ? "snapshot" : "version"} {place.at}.{" "}

@@ -43,6 +43,8 @@ export interface Overview extends List<Variable> {
   refused: { path: string; reason: string }[];
   n_noted: number;
   noted: { path: string; kind: string; reason: string }[];
+  /** In a report, the map of the largest variable as SVG. */
+  map?: string;
 }
 
 export interface Encoding {
