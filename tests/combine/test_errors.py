@@ -11,7 +11,7 @@ from virtualstack.combine.addition import _check_order
 from virtualstack.combine.concat import check_calendars, concat_parts
 from virtualstack.combine.conflicts import Rules
 from virtualstack.combine.datasets import CombineOptions, combine_trees
-from virtualstack.combine.fitting import Fitting, check_presence, cut_like, fitted
+from virtualstack.combine.fitting import Fitting, check_presence, cut_like
 from virtualstack.combine.part import Part, each_node
 from virtualstack.combine.region import _by_labels, placed
 from virtualstack.combine.update import _differing, _listed
@@ -168,11 +168,6 @@ REFUSED = {
         ),
         "differs between 'a' and 'b': scale_factor is 2.0 and 3.0. Decode both with unpack='differing', or",
         ("v", "values", 2.0, 3.0, "a", "b"),
-    ),
-    "labels that the store lacks": (
-        lambda: fitted(part("new", x=[5, 7, 9, 1]), part("old", x=[1, 5, 6]), FITTING, but=[]),
-        "coordinate 'x' has labels in 'new' that 'old' does not have: 2, for example 7. Leave",
-        ("x", "labels", None, 7, "old", "new"),
     ),
     "a variable that the store lacks": (
         lambda: check_presence(part("old"), part("new", {"v": ("x", [1])}), ["v"]),

@@ -197,7 +197,6 @@ def odd_static(path):
 
 
 ODD = {
-    "packing": lambda p: netcdf(p, start=4, dtype="i2", fill=np.int16(-1), attrs={"scale_factor": 0.5}),
     "labels that do not ascend": lambda p: netcdf(p, start=2, dtype="i2", fill=np.int16(-1)),
     "a static variable": lambda p: odd_static(p),
 }
@@ -210,11 +209,17 @@ def test_what_does_not_fit_changes_nothing(odd, tmp_path, session):
     vs.open_virtual_dataset(first).virtual.to_icechunk(session.store)
     ODD[odd](tmp_path / "1.nc")
     error = unchanged(session, lambda: append(session, tmp_path / "1.nc"), CombineError)
-    assert error.variable == {"labels that do not ascend": "time", "a static variable": "mask"}.get(odd, "t")
+    assert error.variable == {"labels that do not ascend": "time", "a static variable": "mask"}[odd]
 
 
 @pytest.mark.parametrize(
-    "other", [{"dtype": "i2", "fill": np.int16(3)}, {"fill": np.float32(-1)}], ids=["fill", "dtype"]
+    "other",
+    [
+        {"dtype": "i2", "fill": np.int16(3)},
+        {"fill": np.float32(-1)},
+        {"dtype": "i2", "fill": np.int16(-1), "attrs": {"scale_factor": 0.5}},
+    ],
+    ids=["fill", "dtype", "scale"],
 )
 def test_what_packs_differently_is_unpacked(other, tmp_path, session):
     """The variable of the store, too, with the values that xarray joins."""

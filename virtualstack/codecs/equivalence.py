@@ -5,6 +5,8 @@ from __future__ import annotations
 from collections.abc import Mapping
 from functools import lru_cache
 
+from virtualstack.codecs.cf import CF
+from virtualstack.codecs.cf_times import same_dates
 from virtualstack.codecs.codec import Codec
 from virtualstack.codecs.plugins import find_plugin
 
@@ -78,7 +80,23 @@ def decoding_part(codecs: tuple[Codec, ...], /) -> tuple[Codec, ...]:
     return tuple(_without_encoder_settings(codec) for codec in codecs)
 
 
+def _without_usual_calendar(codec: Codec) -> Codec:
+    """Return the codec of packed dates without its calendar, if the same dates have no other one."""
+    options = codec.options()
+    attributes = options.get("attributes")
+    if not isinstance(attributes, dict) or not isinstance(units := attributes.get("units"), str):
+        return codec
+    calendar = attributes.get("calendar")
+    if not isinstance(calendar, str) or not same_dates((units, calendar), (units, None)):
+        return codec
+    return Codec.from_config(
+        CF, **{**options, "attributes": {key: value for key, value in attributes.items() if key != "calendar"}}
+    )
+
+
 def _without_encoder_settings(codec: Codec) -> Codec:
+    if codec.name == CF:
+        return _without_usual_calendar(codec)
     name = _SAME.get(codec.name, codec.name)
     drop = _ENCODER_ONLY.get(codec.name, _promises(codec.name))
     return Codec(name) if drop is None else _without(Codec(name, codec.configuration), drop)

@@ -6,10 +6,20 @@ from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
+from virtualstack.combine.align import align_in_order
 from virtualstack.combine.concat import concat_parts
-from virtualstack.combine.conflicts import unpack_differing
+from virtualstack.combine.conflicts import of_one_dtype, unpack_differing
 from virtualstack.combine.equal_variables import KEEP_STORED, Remedies, the_same
-from virtualstack.combine.fitting import Fitting, check_dimension, check_presence, fitted, lacking, load_part
+from virtualstack.combine.fitting import (
+    WITH_OUTER,
+    Fitting,
+    check_dimension,
+    check_presence,
+    completed,
+    fitted,
+    incomplete,
+    load_part,
+)
 from virtualstack.combine.part import Part, bundled_in, each_node, group_from
 from virtualstack.combine.planned import facts_of, planned, with_labels_as_in
 from virtualstack.combine.region import Region, following, placed
@@ -83,10 +93,11 @@ def _appended(
 ) -> ManifestGroup:
     loaded = set(names)
     old = load_part(stored, fitting.storage, loaded)
+    before = old.sizes
     new = load_part(group, fitting.storage, loaded | group.loaded | {dim})
     new = with_labels_as_in(old, new, fitting.storage)
     new = planned(new, 0, make_plan([facts_of(new)], dims=old.sizes), fitting.rules, old.variables)
-    old, new = unpack_differing([old, new], fitting.storage)
+    old, new = unpack_differing([old, new], fitting.storage, incomplete=incomplete([old, new], dim, fitting))
     if dim in old.sizes and dim not in new.sizes:
         raise CombineError(
             f"{new.called} has no dimension '{dim}' to append along; it has {sorted(new.sizes)}",
@@ -100,6 +111,10 @@ def _appended(
     if ordered and dim not in old.indexes:
         _check_order(dim, _last_label(stored, dim, fitting), new)
     old, [new] = following(old, [new], dim, fitting)
+    if fitting.join == "outer":
+        old, new = align_in_order([old, new], fitting.rules, but=dim)
+        old, new = completed(old, new, dim, fitting), completed(new, old, dim, fitting)
+    old, new = of_one_dtype([old, new])
     new = fitted(new, old, fitting, but=[dim])
     if ordered:
         _check_order(dim, old, new)
@@ -115,12 +130,7 @@ def _appended(
             left_url=old.source,
             right_url=new.source,
         )
-    either = {**old.variables, **new.variables}
-    absent = [name for name in either if name not in old.variables or name not in new.variables]
-    check_presence(old, new, [name for name in absent if dim not in either[name].dims])
-    if fitting.join != "outer":
-        check_presence(old, new, absent, Remedy("{} fills missing elements with missing values", join="outer"))
-    old, new = _completed(old, new, dim, fitting), _completed(new, old, dim, fitting)
+    check_presence(old, new, sorted(old.variables.keys() ^ new.variables.keys()), WITH_OUTER)
     if dim in old.sizes:
         joined = concat_parts([old, new], dim, fitting.keeping_attributes, fitting.storage, is_append=True)
     else:
@@ -129,16 +139,9 @@ def _appended(
             if name not in old.indexes:
                 the_same(name, [old, new], fitting.storage, fitting.rules, why=why, remedies=remedies)
         joined = old
-    unchanged = {name for name, x in joined.variables.items() if dim not in x.dims} & stored.arrays.keys()
+    grown = {dim, *(name for name, n in joined.sizes.items() if n != before.get(name))}
+    unchanged = {name for name, x in joined.variables.items() if grown.isdisjoint(x.dims)} & stored.arrays.keys()
     return group_from(joined, stored, unchanged)
-
-
-def _completed(part: Part, other: Part, dim: str, fitting: Fitting) -> Part:
-    """Return a part with the variables that it lacks and another part has."""
-    absent = [name for name in other.variables if name not in part.variables]
-    holes = {name: lacking(name, other, {**other.sizes, **part.sizes}, fitting) for name in absent}
-    coordinates = [name for name in absent if name in other.coordinates]
-    return replace(part.with_variables(holes, coordinates=coordinates), sizes=part.sizes)
 
 
 def _last_label(stored: ManifestGroup, dim: str, fitting: Fitting) -> Part:

@@ -23,7 +23,7 @@ from virtualstack.combine.conflicts import Rules
 from virtualstack.combine.part import Part, over_index
 from virtualstack.dataset import declared_dataset, virtual_array
 from virtualstack.errors import CombineError, Remedy
-from virtualstack.manifests import EMPTY, ManifestArray, reindex
+from virtualstack.manifests import ABSENT, EMPTY, ManifestArray, reindex
 from virtualstack.planning.labels import (
     KINDS,
     Distinct,
@@ -215,6 +215,35 @@ def align(parts: Sequence[Part], rules: Rules, /, *, but: Collection[str | None]
         having = [i for i, part in enumerate(aligned) if dim in part.indexes]
         if len(having) > 1:
             _align_along(aligned, having, dim, rules, code)
+    return aligned
+
+
+def united(own: Labels, others: Sequence[Labels], /) -> Labels:
+    """Return the union of labels: sorted like the first ones if these are sorted, else with new labels at the end."""
+    labels = own.append(list(others)).unique()
+    if own.is_monotonic_increasing:
+        return labels.sort_values()
+    return labels.sort_values(ascending=False) if own.is_monotonic_decreasing else labels
+
+
+def align_in_order(parts: Sequence[Part], rules: Rules, /, *, but: str) -> list[Part]:
+    """Return all parts with the labels of all, in the order of the first part; what a part lacks is ABSENT there."""
+    aligned = list(parts)
+    for dim in parts[0].indexes.keys() - {but}:
+        having = [i for i, part in enumerate(aligned) if dim in part.indexes]
+        indexes = [aligned[i].indexes[dim].index for i in having]
+        found = distinct_labels(indexes)
+        if len(found.labels) == 1:
+            continue
+        members = [aligned[i] for i in having]
+        check_kinds(dim, members, indexes)
+        if is_jitter(found):
+            raise misfit(dim, members, found, None, remedies=[LABELS_REMEDY])
+        labels = united(indexes[0], indexes[1:])
+        target = _index(labels, [part.indexes[dim] for part in members], dim, replace(rules, join="outer"))
+        for i, part, own in zip(having, members, indexes, strict=True):
+            positions = ReindexTarget(target, _positions(labels, own, dim, part), len(own))
+            aligned[i] = reindex_part(part, {dim: positions}, rules, code=ABSENT)
     return aligned
 
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from datetime import timedelta
 from typing import Any, Literal, cast
@@ -23,6 +23,7 @@ from virtualstack.manifests import (
     other_meaning,
     same_dates_in,
     same_value,
+    stored_number,
     unpack,
     value_changing,
 )
@@ -188,23 +189,54 @@ _MAX_LOADED_BYTES = 1 << 20
 """Bytes of a variable of a file that are loaded where its dates have no dtype of a fixed size."""
 
 
-def unpack_differing(parts: Sequence[Part], storage: Storage, /, *, decode_times: bool = True) -> list[Part]:
+def unpack_differing(
+    parts: Sequence[Part], storage: Storage, /, *, decode_times: bool = True, incomplete: Collection[str] = ()
+) -> list[Part]:
     """Return parts in which variables whose decoding attributes differ are decoded by their chunks; others stay packed.
 
+    Variables in ``incomplete`` will have missing elements: they are decoded too if none of their numbers means that.
     Small variables with dates of cftime, which have no fixed size, are loaded.
     """
     names = dict.fromkeys(name for part in parts for name in part.variables)
     made = list(parts)
     for name in names:
         having = [i for i, part in enumerate(parts) if name in part.variables]
-        if not pack_differently([parts[i].variables[name] for i in having]):
-            continue
+        members = [parts[i].variables[name] for i in having]
+        reason = "is packed differently in some files, and is unpacked"
+        if not pack_differently(members):
+            if name not in incomplete or not any(map(_has_no_missing_number, members)):
+                continue
+            reason = "is incomplete and packed without a missing value, and is unpacked"
         variables = _unpacked_variables(name, [parts[i] for i in having], storage, decode_times)
         for i, variable in zip(having, variables, strict=True):
-            note = Refusal(path=name, reason="is packed differently in some files, and is unpacked", kind="noted")
+            note = Refusal(path=name, reason=reason, kind="noted")
             made[i] = replace(
                 made[i], variables={**made[i].variables, name: variable}, refusals=(*made[i].refusals, note)
             )
+    return made
+
+
+_NUMBERS = "biufc"
+
+
+def of_one_dtype(parts: Sequence[Part], /) -> list[Part]:
+    """Return parts in which each variable has one dtype in all of them: the one that xarray joins their numbers in."""
+    made = list(parts)
+    for name in dict.fromkeys(name for part in parts for name in part.variables):
+        having = [i for i, part in enumerate(made) if name in part.variables and name not in part.indexes]
+        dtypes = {made[i].variables[name].dtype for i in having}
+        kinds = {dtype.kind for dtype in dtypes}
+        if len(dtypes) < 2 or not (kinds <= set(_NUMBERS) or kinds == {"S"}):
+            continue
+        dtype = np.result_type(*dtypes)
+        for i in having:
+            variable = made[i].variables[name]
+            if variable.dtype != dtype:
+                array = virtual_array(variable)
+                data = variable.values.astype(dtype) if array is None else array.astype(dtype)
+                encoding = {key: value for key, value in variable.encoding.items() if key != "dtype"}
+                variable = xr.Variable(variable.dims, data, variable.attrs, encoding)
+                made[i] = replace(made[i], variables={**made[i].variables, name: variable})
     return made
 
 
@@ -212,6 +244,20 @@ def pack_differently(members: Sequence[xr.Variable], /) -> bool:
     """Return whether the virtual ones of some variables are decoded differently."""
     arrays = [x for x in map(virtual_array, members) if x is not None]
     return any(_is_other(arrays[0], other) for other in arrays[1:])
+
+
+def _has_no_missing_number(variable: xr.Variable) -> bool:
+    """Return whether a variable has packed integers of which none reads as missing, and its chunks can decode them."""
+    array = virtual_array(variable)
+    if array is None or array.dtype.kind not in "iu" or not array.cf:
+        return False
+    return stored_number(array.dtype, array.cf) is None and unpack(array).obstacle is None
+
+
+def in_some(parts: Sequence[Part], /) -> set[str]:
+    """Return the names of the variables that some of the parts lack."""
+    names = [part.variables.keys() for part in parts]
+    return set().union(*names).difference(set(names[0]).intersection(*names[1:]))
 
 
 def _is_other(a: ManifestArray, b: ManifestArray) -> bool:
@@ -254,7 +300,9 @@ def _unpacked_variables(name: str, parts: Sequence[Part], storage: Storage, deco
 
 
 def _with_unpacked(variable: xr.Variable, array: ManifestArray, unpacked: Unpacked) -> xr.Variable:
-    """Return the variable of an array with its unpacked array."""
+    """Return the variable of an array with its unpacked array; the variable itself if nothing was packed."""
+    if unpacked.array is array:
+        return variable
     gone = {**array.attributes, **array.cf}.keys() - unpacked.array.attributes.keys()
     attributes = {key: value for key, value in variable.attrs.items() if key not in gone}
     return xr.Variable(variable.dims, unpacked.array, attributes, {**variable.encoding, **unpacked.encoding})

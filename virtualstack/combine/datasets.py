@@ -11,7 +11,7 @@ import xarray as xr
 
 from virtualstack.combine.align import align
 from virtualstack.combine.concat import merge_parts
-from virtualstack.combine.conflicts import Rules, unpack_differing
+from virtualstack.combine.conflicts import Rules, in_some, unpack_differing
 from virtualstack.combine.new_dim import Labelling, check_labellings, make_labels, with_new_dim
 from virtualstack.combine.order import combine_by_coords, have_an_order, join_tiles
 from virtualstack.combine.part import Part
@@ -166,7 +166,8 @@ def _combined(nodes: Nodes, nested: Nested[Any], how: CombineOptions, storage: S
     for path, parts in nodes.items():
         with naming_group(path):
             if how.unpack_where_differing:
-                parts = unpack_differing(parts, storage, decode_times=how.decode_times)
+                incomplete = in_some(parts) if how.rules.join == "outer" else ()
+                parts = unpack_differing(parts, storage, decode_times=how.decode_times, incomplete=incomplete)
             if ordered and path not in ordered:
                 part = merge_parts(parts, how.rules, storage)
             elif how.dims is None:

@@ -11,8 +11,8 @@ import xarray as xr
 
 from virtualstack.combine.absent import missing_variable
 from virtualstack.combine.align import LABELS_REMEDY, align
-from virtualstack.combine.concat import check_calendars
-from virtualstack.combine.conflicts import Rules, floats_like, is_packed, merge_attributes, unpacked_like
+from virtualstack.combine.concat import check_calendars, may_follow
+from virtualstack.combine.conflicts import Rules, floats_like, in_some, is_packed, merge_attributes, unpacked_like
 from virtualstack.combine.part import Part
 from virtualstack.dataset import loaded_dataset, loaded_variable, to_group, virtual_array
 from virtualstack.dataset.variables import virtual_variable
@@ -24,6 +24,8 @@ from virtualstack.options import JoinToStore
 from virtualstack.storage import Storage
 
 TEXT = "OSTU"
+WITH_OUTER = Remedy("{} fills missing elements with missing values", join="outer")
+"""Remedy for a variable that only a store or an addition has."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -86,7 +88,7 @@ def load_part(group: ManifestGroup, storage: Storage, loaded: Collection[str], /
 
 
 def fitted(part: Part, stored: Part, fitting: Fitting, /, *, but: Collection[str]) -> Part:
-    """Return a part in the form of a store: with its virtual variables, dimension order, labels and chunk boundaries.
+    """Return a part in the form of a store: with its virtual variables, dimension order and labels.
 
     Parameters
     ----------
@@ -97,14 +99,12 @@ def fitted(part: Part, stored: Part, fitting: Fitting, /, *, but: Collection[str
     fitting
         Rules for differences.
     but
-        Dimensions along which labels and chunk boundaries are ignored.
+        Dimensions along which labels are ignored.
 
     Raises
     ------
     CombineError
         Dimensions, dtypes, labels or attributes differ; the message has both.
-    ChunkAlignmentError
-        Chunks would have to be joined.
     """
     both = [name for name in part.variables if name in stored.variables]
     variables = {name: _fitted_variable(name, part, stored, fitting.storage) for name in both}
@@ -121,14 +121,27 @@ def fitted(part: Part, stored: Part, fitting: Fitting, /, *, but: Collection[str
         if fitting.rules.combine_attrs is None:
             attributes = [x.variables[name].attrs for x in (stored, part)]
             merge_attributes(attributes, fitting.rules, name=name, sources=(stored, part))
-    part = _aligned(part, stored, fitting, but)
+    if fitting.join == "exact":
+        return align([stored, part], fitting.rules, but=but)[1]
+    return align([stored, part], replace(fitting.rules, join="left"), but=but, code=ABSENT)[1]
+
+
+def cut_like_store(part: Part, stored: Part, /) -> Part:
+    """Return a part whose chunks are cut at the chunk boundaries of a store.
+
+    Raises
+    ------
+    ChunkAlignmentError
+        A chunk of the part ends inside a chunk of the store.
+    """
     cut = {}
-    for name in both:
+    for name in part.variables.keys() & stored.variables.keys():
         mine, its = virtual_array(part.variables[name]), virtual_array(stored.variables[name])
         if mine is not None and its is not None:
-            like = dict(zip(map(str, stored.variables[name].dims), its.grid.axes, strict=True))
+            for axis, (dim, like) in enumerate(zip(stored.variables[name].dims, its.grid.axes, strict=True)):
+                mine = cut_like(name, str(dim), mine, axis, like)
             cut[name] = part.variables[name].copy(deep=False)
-            cut[name].data = _cut_at(name, part.variables[name], mine, {k: v for k, v in like.items() if k not in but})
+            cut[name].data = mine
     return replace(part, variables={**part.variables, **cut})
 
 
@@ -203,13 +216,13 @@ def _dtype_remedy(left: xr.Variable, right: xr.Variable) -> tuple[str, Remedy]:
 
 
 def joint_dtype(dtypes: Sequence[np.dtype[Any]], /) -> np.dtype[Any]:
-    """Return the dtype that holds the values of similar loaded variables: longest text, finest unit of time.
+    """Return the dtype that holds the values of loaded variables: longest text, finest unit of time, widest numbers.
 
     >>> joint_dtype([np.dtype("U1"), np.dtype("U12")])
     dtype('<U12')
     """
     kinds = {dtype.kind for dtype in dtypes}
-    return np.result_type(*dtypes) if len(kinds) == 1 else np.dtype(object)
+    return np.result_type(*dtypes) if len(kinds) == 1 or kinds <= set("biufc") else np.dtype(object)
 
 
 def _clash(
@@ -225,30 +238,6 @@ def _clash(
         left_url=stored.source,
         right_url=part.source,
     )
-
-
-# -- labels ---------------------------------------------------------------------------------------------------
-
-
-def _aligned(part: Part, stored: Part, fitting: Fitting, but: Collection[str]) -> Part:
-    """Return a part with the labels of the store."""
-    if fitting.join == "exact":
-        return align([stored, part], fitting.rules, but=but)[1]
-    for dim, index in part.indexes.items():
-        if fitting.join == "outer" and dim not in but and dim in stored.indexes:
-            more = index.index.difference(stored.indexes[dim].index)
-            if len(more):
-                raise CombineError(
-                    f"coordinate '{dim}' has labels in {part.called} that {stored.called} does not have: "
-                    f"{len(more)}, for example {more[0]!s}",
-                    Remedy("leave them out with", join="left"),
-                    variable=dim,
-                    property="labels",
-                    right=more[0],
-                    left_url=stored.source,
-                    right_url=part.source,
-                )
-    return align([stored, part], replace(fitting.rules, join="left"), but=but, code=ABSENT)[1]
 
 
 # -- chunk lines ----------------------------------------------------------------------------------------------
@@ -283,13 +272,6 @@ def cut_like(name: str, dim: str, array: ManifestArray, axis: int, like: ChunkAx
             variable=name,
         )
     return replace(array.with_chunks(refine(array.as_chunks(), axis, lines)), dimension_names=array.dimension_names)
-
-
-def _cut_at(name: str, variable: xr.Variable, array: ManifestArray, like: Mapping[str, ChunkAxis]) -> ManifestArray:
-    for axis, dim in enumerate(map(str, variable.dims)):
-        if dim in like:
-            array = cut_like(name, dim, array, axis, like[dim])
-    return array
 
 
 # -- presence -------------------------------------------------------------------------------------------------
@@ -333,14 +315,7 @@ def check_presence(stored: Part, part: Part, names: Collection[str], /, *more: R
         is_new = name in part.variables
         having, other = (part, stored) if is_new else (stored, part)
         if is_new:
-            usual = [
-                Remedy("leave it out with", drop_variables=[name]),
-                Remedy(
-                    f"add it to the store first: join the dataset of the store and ds[['{name}']] with {{}}, and write "
-                    "the result with mode='w'",
-                    "vs.combine_datasets([...], join='outer')",
-                ),
-            ]
+            usual = [Remedy("leave it out with", drop_variables=[name])]
         else:
             of_store = f"ds.assign({{'{name}': vs.open_virtual_dataset(...)['{name}']}})"
             usual = [Remedy("take the variable from the store with", of_store)]
@@ -357,6 +332,37 @@ def check_presence(stored: Part, part: Part, names: Collection[str], /, *more: R
         )
 
 
+def completed(part: Part, other: Part, dim: str, fitting: Fitting, /) -> Part:
+    """Return a part with the variables that it lacks and another part has: ABSENT along a dimension, else the same."""
+    sizes = {**other.sizes, **part.sizes}
+
+    def may_enter(name: str, x: xr.Variable) -> bool:
+        is_of_each_file = name in other.coordinates - other.indexes.keys() and may_follow(x)  # such as a reference time
+        return not is_of_each_file and all(sizes[str(d)] == n for d, n in x.sizes.items())
+
+    lacks = {name: x for name, x in other.variables.items() if name not in part.variables}
+    absent = {name: x for name, x in lacks.items() if dim in x.dims or may_enter(name, x)}
+    holes = {name: lacking(name, other, sizes, fitting) if dim in x.dims else x for name, x in absent.items()}
+    return part.with_variables(holes, coordinates=other.coordinates & absent.keys())
+
+
+def incomplete(parts: Sequence[Part], dim: str, fitting: Fitting, /) -> set[str]:
+    """Return the names of the variables that will have missing elements: some part lacks them, or some of their labels.
+
+    Those for which the user named a fill value are not among them.
+    """
+
+    def differs(name: str) -> bool:
+        indexes = [part.indexes[name].index for part in parts if name in part.indexes]
+        return any(not x.equals(indexes[0]) for x in indexes[1:])
+
+    odd = {name for name in parts[0].indexes.keys() - {dim} if differs(name)}
+    some = in_some(parts)
+    variables = {name: x for part in parts for name, x in part.variables.items()}
+    names = {name for name, x in variables.items() if (name in some and dim in x.dims) or not odd.isdisjoint(x.dims)}
+    return {name for name in names if fitting.rules.fill(name) is None}
+
+
 def lacking(name: str, like: Part, sizes: Mapping[str, int], fitting: Fitting, /) -> xr.Variable:
     """Return a variable for a part that lacks it: ABSENT or filled, in the dtype that the variable has in another part.
 
@@ -367,15 +373,13 @@ def lacking(name: str, like: Part, sizes: Mapping[str, int], fitting: Fitting, /
     """
     variable, fill_value = like.variables[name], fitting.rules.fill(name)
     is_text = variable.dtype.kind in TEXT
-    is_loaded_text = is_text and virtual_array(variable) is None
-    if not is_loaded_text or isinstance(fill_value, str | bytes):
+    if not is_text or virtual_array(variable) is not None or isinstance(fill_value, str | bytes):
         made = missing_variable(name, variable, sizes, fill_value)
-        if is_loaded_text or made.dtype == variable.dtype:
+        if is_text or made.dtype.kind != "O":
             return made
     value = "''" if is_text else "0"
     raise CombineError(
-        f"variable '{name}' has missing elements to fill, but dtype '{variable.dtype}' has no missing value, "
-        "and a store keeps its dtypes",
+        f"variable '{name}' has missing elements to fill, but dtype '{variable.dtype}' has no missing value",
         Remedy("set the value that they read as, for example", combine_options={"fill_value": {name: Code(value)}}),
         variable=name,
         property="fill_value",

@@ -144,8 +144,11 @@ class Placing:
 
     # -- virtual variables ------------------------------------------------------------------------------------
 
-    def virtual(self, name: str, *, is_unpacked: bool) -> xr.Variable | list[Overlay]:
-        """Return overlays on a variable if its labels, chunks and packing stay the same, otherwise the new variable."""
+    def virtual(self, name: str, *, is_changed: bool) -> xr.Variable | list[Overlay]:
+        """Return overlays on a variable if its labels, chunks and packing stay the same, otherwise the new variable.
+
+        With ``is_changed``, its packing or dtype is not that of the store.
+        """
         variable = self.parts[0].variables[name]
         array = cast(ManifestArray, virtual_array(variable))
         cells: dict[_Cell, list[tuple[int, tuple[int, ...]]]] = {}
@@ -154,7 +157,7 @@ class Placing:
                 cells.setdefault(cell, []).append((number, starts))
         merged = {cell: self._merged(name, array, cell, sources) for cell, sources in cells.items()}
         merged = {cell: (shown, over) for cell, (shown, over) in merged.items() if over}
-        if all(axis.is_same for _, axis in self.placed_axes(name)) and not (is_unpacked and merged):
+        if all(axis.is_same for _, axis in self.placed_axes(name)) and not (is_changed and merged):
             dims = variable.dims
             try:
                 return [
@@ -167,7 +170,8 @@ class Placing:
             except ChunkAlignmentError:
                 pass  # the chunks of the store are cut
         data: Any = self._assembled(name, array, {cell: shown for cell, (shown, _) in merged.items()}, (), ())
-        kept = {key: x for key, x in variable.encoding.items() if key not in CF_KEYS or not is_unpacked}
+        is_changed |= data.dtype != array.dtype
+        kept = {key: x for key, x in variable.encoding.items() if key not in CF_KEYS or not is_changed}
         return xr.Variable(variable.dims, data, variable.attrs, {**kept, **packed_encoding(data)})
 
     def _list_cells(self, name: str, number: int) -> Iterator[tuple[_Cell, tuple[int, ...]]]:

@@ -13,7 +13,15 @@ from numpy.typing import NDArray
 
 from virtualstack.combine.concat import may_follow
 from virtualstack.combine.equal_variables import are_equal, the_same
-from virtualstack.combine.fitting import Fitting, check_presence, cut_like, fitted, joint_dtype, load_part
+from virtualstack.combine.fitting import (
+    Fitting,
+    check_presence,
+    cut_like,
+    cut_like_store,
+    fitted,
+    joint_dtype,
+    load_part,
+)
 from virtualstack.combine.part import Part, bundled_in, each_node, group_from
 from virtualstack.dataset import expand_dims, loaded_variable, virtual_array
 from virtualstack.errors import ChunkAlignmentError, Code, CombineError, Remedy
@@ -213,6 +221,7 @@ def _placed(
     for dim, side in sides.items():
         box = box.isel(dim, side.slice)
     new = fitted(with_dims(new, old, [dim for dim, side in sides.items() if side.is_one]), box, fitting, but=())
+    new = cut_like_store(new, box)
     overlays: dict[str, Overlay] = {}
     patched: dict[str, xr.Variable] = {}
     for name, variable in new.variables.items():

@@ -14,10 +14,22 @@ from numpy.typing import NDArray
 from xarray.indexes import PandasIndex
 
 from virtualstack.codecs.codec import shortened
+from virtualstack.combine.align import united
 from virtualstack.combine.concat import joining_remedies
-from virtualstack.combine.conflicts import unpack_differing
+from virtualstack.combine.conflicts import of_one_dtype, unpack_differing
 from virtualstack.combine.equal_variables import the_same
-from virtualstack.combine.fitting import TEXT, Fitting, check_dimension, check_presence, fitted, joint_dtype, load_part
+from virtualstack.combine.fitting import (
+    TEXT,
+    WITH_OUTER,
+    Fitting,
+    check_dimension,
+    check_presence,
+    completed,
+    fitted,
+    incomplete,
+    joint_dtype,
+    load_part,
+)
 from virtualstack.combine.part import Part, bundled_in, each_node, group_from, over_index
 from virtualstack.combine.placing import Placing, StoreAxis
 from virtualstack.combine.planned import facts_of, planned, with_labels_as_in
@@ -90,11 +102,15 @@ def _updated(
     parts = [with_labels_as_in(old, part, fitting.storage) for part in parts]
     plans = [make_plan([facts_of(part)], dims=old.sizes) for part in parts]
     parts = [planned(part, 0, plan, fitting.rules, old.variables) for part, plan in zip(parts, plans, strict=True)]
-    packed = old.variables
-    old, *parts = unpack_differing([old, *parts], fitting.storage)
+    before = old.variables
+    holes = old.variables.keys() if labels is not None else incomplete([old, *parts], dim, fitting)
+    old, *parts = unpack_differing([old, *parts], fitting.storage, incomplete=holes)
+    for part in parts if fitting.join == "outer" else ():
+        old = completed(old, part, dim, fitting)
     old, parts = following(old, parts, dim, fitting)
+    old, *parts = of_one_dtype([old, *parts])
     for part in parts:
-        check_presence(old, part, [name for name in part.variables if name not in old.variables])
+        check_presence(old, part, sorted(part.variables.keys() - old.variables.keys()), WITH_OUTER)
     if dim in old.sizes:
         _check_labels(dim, [old, *parts])
     others = [] if fitting.join == "exact" else _differing(old, parts, dim)
@@ -108,7 +124,7 @@ def _updated(
     placing = Placing(
         dim=dim, axes={axis.dim: axis for axis in axes}, parts=[old, *parts], fitting=fitting, prefer=prefer
     )
-    changed: dict[str, xr.Variable] = {}
+    changed = {name: x for name, x in old.variables.items() if name not in before}
     overlays: dict[str, list[Overlay]] = {}
     notes: list[Refusal] = []
     for name, variable in old.variables.items():
@@ -132,7 +148,7 @@ def _updated(
             if made is not variable:
                 changed[name] = made
         else:
-            over = placing.virtual(name, is_unpacked=variable is not packed.get(name))
+            over = placing.virtual(name, is_changed=variable is not before.get(name))
             if isinstance(over, xr.Variable):
                 changed[name] = over
             elif over:
@@ -247,20 +263,12 @@ def _with_known_labels(dim: str, part: Part, old: Part) -> Part:
 def _in_order(dim: str, old: Part, parts: Sequence[Part]) -> list[Part]:
     """Return parts with their labels in the order that the store will have."""
     indexes = [part.indexes[dim].index if dim in part.indexes else None for part in parts]
-    labels = _united(old.indexes[dim].index, [x for x in indexes if x is not None])
+    labels = united(old.indexes[dim].index, [x for x in indexes if x is not None])
     made = []
     for part, index in zip(parts, indexes, strict=True):
         at = np.arange(0) if index is None else labels.get_indexer(index)
         made.append(part if (np.diff(at) > 0).all() else part.isel(dim, np.argsort(at)))
     return made
-
-
-def _united(own: _Index, others: Sequence[_Index]) -> _Index:
-    """Return the union of labels: sorted like the first ones if these are sorted, else with new labels at the end."""
-    labels = own.append(list(others)).unique()
-    if own.is_monotonic_increasing:
-        return labels.sort_values()
-    return labels.sort_values(ascending=False) if own.is_monotonic_decreasing else labels
 
 
 def _axis(dim: str, old: Part, parts: Sequence[Part], more: Any) -> StoreAxis:
@@ -281,7 +289,7 @@ def _axis(dim: str, old: Part, parts: Sequence[Part], more: Any) -> StoreAxis:
                 left_url=old.source,
             )
         check_kinds(dim, [old, replace(old, source="labels=")], [own, wanted[-1]])
-    labels = _united(own, wanted[1:])
+    labels = united(own, wanted[1:])
     labels = labels if labels.dtype == own.dtype else labels.astype(own.dtype)
     if not labels.is_unique or any(len(x.difference(labels)) for x in wanted):
         raise CombineError(

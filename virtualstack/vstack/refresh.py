@@ -14,7 +14,7 @@ import xarray as xr
 from numpy.typing import NDArray
 
 from virtualstack.combine.absent import with_missing_value
-from virtualstack.combine.fitting import Fitting, fitted
+from virtualstack.combine.fitting import Fitting, cut_like_store, fitted
 from virtualstack.combine.part import Part, bundled_in
 from virtualstack.combine.region import find_boxes
 from virtualstack.dataset import expand_dims, loaded_dataset, loaded_variable, virtual_array
@@ -221,6 +221,7 @@ def _placed(
             for x in (there, new.isel({dim: own for dim, (_, own) in zip(region, runs, strict=True)}))
         ]
         part = fitted(parts[1], replace(parts[0], source=stored.url), fitting, but=())
+        part = cut_like_store(part, parts[0])
         _check_loaded(part, there, loaded)
         labelled = there.indexes.keys() & part.indexes.keys()
         for name, each in cells.items():

@@ -143,7 +143,7 @@ class Repository:
     ) -> Repository:
         """Write a new store, whose first snapshot is a dataset or tree.
 
-        Data that are added later must fit it: each variable needs the same dtype and dimensions.
+        Data that are added later must fit it: each variable needs the same dimensions.
 
         Parameters
         ----------
@@ -491,7 +491,9 @@ class Repository:
     ) -> Repository:
         """Append a dataset, a tree or a file to the store, along a dimension.
 
-        Everything is checked before anything is written. References that the store has are neither read nor written.
+        Everything is checked before anything is written. References that the store has are neither read nor written,
+        unless the part has another packing, dtype or chunk shape: then the variable is decoded by its chunks, in the
+        dtype that xarray gives to all files joined, and earlier snapshots stay as they are.
 
         Parameters
         ----------
@@ -505,9 +507,8 @@ class Repository:
         join
             Treatment of labels along other dimensions. ``"exact"``: they must be the labels of the store. ``"left"``:
             labels that the store lacks are left out, and elements at labels that the part lacks are ABSENT: they should
-            exist, but have no source, and read as missing. ``"outer"``: such elements are ABSENT, too, but a new label
-            is an error, unlike in xarray and :meth:`update`. Only with ``"outer"`` may one side lack a variable, which
-            is then ABSENT there. See docs/explanation/chunk-states.md.
+            exist, but have no source, and read as missing. ``"outer"``: such labels are added, and so are variables
+            that only one side has, which are ABSENT on the other one. See docs/explanation/chunk-states.md.
         combine_options
             Options of joining as a dict, such as ``{"compat": "override"}``: ``compat``, ``combine_attrs`` and
             ``fill_value``, as in :func:`virtualstack.open_virtual_mfdataset`.
@@ -529,8 +530,6 @@ class Repository:
         ------
         CombineError
             The part does not fit the store. The message names both.
-        ChunkAlignmentError
-            Chunks of the part end in other places along another dimension.
         ConflictError
             Another writer has changed the same variables since this snapshot.
         StorageError
@@ -668,8 +667,9 @@ class Repository:
             Elements at these labels are ABSENT until a part has them.
         join
             Treatment of labels along other dimensions. ``"exact"``: they must be the labels of the store. ``"left"``:
-            labels that the store lacks are left out. ``"outer"``: such labels are added to the store. With ``"left"``
-            and ``"outer"``, new elements that no file has are ABSENT, and elements that the store has stay unchanged.
+            labels that the store lacks are left out. ``"outer"``: such labels and new variables are added to the store.
+            With ``"left"`` and ``"outer"``, new elements that no file has are ABSENT, and elements that the store has
+            stay unchanged.
         prefer
             The file that is shown if two have the same labels. ``"first"``: the one in the store, or the first of
             ``parts``. ``"last"``: the last of ``parts``. ``"newest"``: the one that was modified last. A function gets

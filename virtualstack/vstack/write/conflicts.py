@@ -253,11 +253,12 @@ def _same_attributes(a: Mapping[str, Any], b: Mapping[str, Any]) -> bool:
 def _changes_of_array(old: ArrayNode, new: ArrayNode) -> Iterator[str]:
     a, b = old.header, new.header
     is_anew = old.generation != new.generation
-    if a.dimension_names != b.dimension_names or a.dtype != b.dtype:
+    if a.dimension_names != b.dimension_names:
         yield f"anew, {b.sizes}"
         return
     sizes = list(zip(a.dims, a.grid.array_shape, b.grid.array_shape, strict=True))
-    grown = [f"{dim} {n} to {m}" for dim, n, m in sizes if n != m]
+    grown = [f"dtype {a.dtype} to {b.dtype}"] if a.dtype != b.dtype else []
+    grown += [f"{dim} {n} to {m}" for dim, n, m in sizes if n != m]
     if grown:
         yield ", ".join(grown)
     elif is_anew:
