@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 from collections.abc import Hashable, Mapping
 from typing import Any
 
@@ -11,7 +12,8 @@ from numpy.typing import NDArray
 from xarray import conventions
 from xarray.indexes import PandasIndex
 
-from virtualstack.codecs.cf_times import CODING_ERRORS
+from virtualstack.codecs.bounded import CodecError
+from virtualstack.codecs.cf_times import CODING_ERRORS, datetime_scale, datetime_units, decode_datetimes
 from virtualstack.errors import ReaderError, Remedy
 from virtualstack.manifests import ManifestArray, Refusal, packed_encoding
 from virtualstack.manifests import unpack as unpack_array
@@ -65,11 +67,39 @@ def loaded_variable(
     try:
         is_text = stack or "_Encoding" in raw.attrs  # the decoding of text, called in vain, would import dask.array
         variable = conventions.decode_cf_variable(
-            name, raw, decode_times=decode_times, stack_char_dim=stack, concat_characters=is_text
+            name,
+            raw,
+            decode_times=_DATES if decode_times is True else decode_times,
+            decode_timedelta=xr.coders.CFTimedeltaCoder() if decode_times is True else None,
+            stack_char_dim=stack,
+            concat_characters=is_text,
         )
         return variable.load() if "units" in array.cf else variable  # xarray decodes times when they are needed
     except CODING_ERRORS as error:
         raise undecodable(array.name, name, url, error) from error
+
+
+class _DateCoder(xr.coders.CFDatetimeCoder):
+    """The default coder of xarray, without its trial with some values of each variable; it decodes all others."""
+
+    def decode(self, variable: xr.Variable, name: Hashable | None = None) -> xr.Variable:
+        attributes, encoding = dict(variable.attrs), dict(variable.encoding)
+        described = {key: attributes.pop(key) for key in ("units", "calendar") if key in attributes}
+        units, calendar = described.get("units"), described.get("calendar")
+        if (
+            isinstance(units, str)
+            and datetime_units(units)
+            and variable.dtype.kind in "iuf"
+            and encoding.keys().isdisjoint(described)
+        ):
+            with contextlib.suppress(CodecError, *CODING_ERRORS):
+                if datetime_scale(units, calendar) is not None:
+                    dates = decode_datetimes(variable.values, units, calendar)
+                    return xr.Variable(variable.dims, dates, attributes, encoding | described, fastpath=True)
+        return super().decode(variable, name)
+
+
+_DATES = _DateCoder()
 
 
 def undecodable(path: str | None, name: str, url: str | None, error: Exception, /) -> ReaderError:

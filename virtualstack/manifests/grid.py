@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
+from functools import cached_property
 from typing import Any
 
 import numpy as np
@@ -233,7 +234,7 @@ class ChunkAxis:
         return f"{self.length}/({shown})"
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True)
 class ChunkGrid:
     """Cells of an array: the product of the cells along each axis.
 
@@ -261,12 +262,12 @@ class ChunkGrid:
         """Make a grid of equal cells; shape and chunks in elements, of the same number of axes."""
         return cls(tuple(ChunkAxis.regular(n, c) for n, c in zip(shape, chunks, strict=True)))
 
-    @property
+    @cached_property
     def array_shape(self) -> tuple[int, ...]:
         """Shape of the array, in elements."""
         return tuple(axis.length for axis in self.axes)
 
-    @property
+    @cached_property
     def shape(self) -> tuple[int, ...]:
         """Shape of the grid, in cells."""
         return tuple(axis.n_cells for axis in self.axes)

@@ -164,7 +164,7 @@ class _Walk:
             parser = read_header_chunks(header, self.superblock)
             self.scheduler.spawn(parser, partial(setattr, node, "chunks"))
 
-    def _on_attributes(self, node: FileObject, attributes: list[AttributeMessage] | StructureError) -> None:
+    def _on_attributes(self, node: FileObject, attributes: Sequence[AttributeMessage] | StructureError) -> None:
         node.attributes = attributes
         if isinstance(attributes, StructureError):
             return

@@ -26,6 +26,7 @@ from virtualstack.formats.hdf5.structures.superblock import Superblock
 
 _DATATYPE, _ATTRIBUTE, _ATTRIBUTE_INFO = 0x03, 0x0C, 0x15
 _MAX_CACHED_BYTES = 1024
+_MAX_SHARED_BYTES = 4096  # of the attributes of an object
 _BY_NAME = 8  # B-tree version 2, type of records: identifier in the heap, message flags, order of creation, hash
 
 
@@ -40,7 +41,7 @@ class AttributeMessage:
     fault: str = ""
 
 
-def read_attributes(messages: Sequence[Message], superblock: Superblock) -> Parse[list[AttributeMessage]]:
+def read_attributes(messages: Sequence[Message], superblock: Superblock) -> Parse[Sequence[AttributeMessage]]:
     """Read the attributes of an object in order of creation if it is tracked, else as stored, or by name."""
     stored, heaps = [], []
     for kind, is_shared, body, order in messages:
@@ -56,15 +57,33 @@ def read_attributes(messages: Sequence[Message], superblock: Superblock) -> Pars
         is_by_name = bool(dense) and not body[1] & 1
         stored += dense
     stored.sort(key=itemgetter(0))
+    bodies = tuple([body for _, body in stored])
+    width = superblock.widths.length
+    if sum(map(len, bodies)) <= _MAX_SHARED_BYTES and (found := _shared(bodies, width, is_by_name)) is not None:
+        return found
     attributes: list[AttributeMessage] = []
-    for _, body in stored:
-        if len(body) > _MAX_CACHED_BYTES or body[1:2] not in (b"\0", b"\2"):
-            attributes.append((yield from _parse(body, superblock)))
+    for body in bodies:
+        if _is_usual(body):
+            attributes.append(_cached(body, width))
         else:
-            attributes.append(_cached(body, superblock.widths.length))
+            attributes.append((yield from _parse(body, superblock)))
+    return _in_order(attributes, is_by_name)
+
+
+def _is_usual(body: bytes) -> bool:
+    return len(body) <= _MAX_CACHED_BYTES and body[1:2] in (b"\0", b"\2")
+
+
+@lru_cache(maxsize=1024)
+def _shared(bodies: tuple[bytes, ...], width: int, is_by_name: bool) -> Sequence[AttributeMessage] | None:
+    """Parse all attributes of an object, as many files have them; ``None`` if some need more of the file."""
+    return _in_order([_cached(body, width) for body in bodies], is_by_name) if all(map(_is_usual, bodies)) else None
+
+
+def _in_order(attributes: list[AttributeMessage], is_by_name: bool) -> Sequence[AttributeMessage]:
     check(len({x.name for x in attributes}) == len(attributes), "two attributes of an object have one name")
     # without order of creation, a heap orders attributes by a hash of their names
-    return sorted(attributes, key=lambda attribute: attribute.name) if is_by_name else attributes
+    return tuple(sorted(attributes, key=lambda attribute: attribute.name) if is_by_name else attributes)
 
 
 def _read_dense(body: bytes, superblock: Superblock) -> Parse[list[tuple[int, bytes]]]:

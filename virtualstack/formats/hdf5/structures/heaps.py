@@ -7,8 +7,8 @@ large groups, and the attributes of objects with many attributes.
 from __future__ import annotations
 
 import bisect
-from collections.abc import Iterator, Mapping
-from dataclasses import dataclass, field
+from collections.abc import Iterator, Mapping, Sequence
+from functools import lru_cache
 from typing import NamedTuple
 
 from numcodecs.jenkins import jenkins_lookup3
@@ -18,6 +18,7 @@ from virtualstack.formats.hdf5.structures.requests import (
     Parse,
     Span,
     StructureError,
+    Widths,
     check,
     check_signature,
     compiled,
@@ -107,15 +108,17 @@ _MAX_BLOCKS = 1 << 20
 _MAX_BLOCK_BYTES = 1 << 28
 
 
-@dataclass(slots=True)
-class FractalHeap:
-    """The objects of a fractal heap."""
+_MAX_SHARED_BYTES = 8192  # of the objects of a heap
+
+
+class _FractalHeap(NamedTuple):
+    """The objects of a fractal heap: the blocks have no heads, and thus no addresses."""
 
     offset_width: int
     length_width: int
-    starts: list[int] = field(default_factory=list)
-    blocks: list[bytes] = field(default_factory=list)
-    huge: dict[int, bytes] = field(default_factory=dict)
+    starts: tuple[int, ...]
+    blocks: tuple[bytes, ...]
+    huge: tuple[tuple[int, bytes], ...]
 
     def object(self, identifier: bytes, /) -> bytes:
         """Return the object with an identifier (HDF5 spec III.G, "fractal heap ID")."""
@@ -138,8 +141,9 @@ class FractalHeap:
             return identifier[1 : 2 + (first & 15)]
         check(first >> 4 == _HUGE, f"the identifier of a heap object has the unknown kind {first >> 4}")
         number = int.from_bytes(identifier[1:], "little")
-        check(number in self.huge, "an object is not in its heap")
-        return self.huge[number]
+        huge = dict(self.huge)
+        check(number in huge, "an object is not in its heap")
+        return huge[number]
 
 
 class _Header(NamedTuple):
@@ -151,6 +155,10 @@ class _Header(NamedTuple):
     start: int
     max_direct: int
     offset_width: int
+
+    def head(self, widths: Widths) -> int:
+        """Return the size of the head of a direct block."""
+        return 5 + widths.address + self.offset_width + 4 * self.has_checksums
 
     def block_size(self, row: int) -> int:
         return self.start if row == 0 else self.start << (row - 1)
@@ -166,7 +174,7 @@ class _Header(NamedTuple):
 
 def read_dense(
     body: bytes, at: int, superblock: Superblock, *, kind: int, key: slice
-) -> Parse[list[tuple[bytes, bytes]]]:
+) -> Parse[Sequence[tuple[bytes, bytes]]]:
     """Read all objects of a fractal heap whose index is a version 2 B-tree, and the record of each object."""
     heap_address = superblock.address(body, at)
     if heap_address is None:
@@ -175,10 +183,17 @@ def read_dense(
     records, heap = yield from read_both(
         read_records(index, kind, superblock.widths), _read_fractal_heap(heap_address, superblock)
     )
-    return [(record, heap.object(record[key])) for record in records]
+    size = sum(map(len, heap.blocks)) + sum(map(len, records))
+    find = _objects if size <= _MAX_SHARED_BYTES and not heap.huge else _objects.__wrapped__
+    return find(tuple(records), heap, key)
 
 
-def _read_fractal_heap(address: int, superblock: Superblock) -> Parse[FractalHeap]:
+@lru_cache(maxsize=1024)  # the files of an archive share many heaps
+def _objects(records: tuple[bytes, ...], heap: _FractalHeap, key: slice) -> tuple[tuple[bytes, bytes], ...]:
+    return tuple([(record, heap.object(record[key])) for record in records])
+
+
+def _read_fractal_heap(address: int, superblock: Superblock) -> Parse[_FractalHeap]:
     """Read all objects of a fractal heap (HDF5 spec III.G)."""
     widths = superblock.widths
     found = yield from _FRACTAL.read(address, widths)
@@ -192,18 +207,17 @@ def _read_fractal_heap(address: int, superblock: Superblock) -> Parse[FractalHea
     max_managed = found["max_managed"]
     length_width = min(_log2(max_direct) // 8 + 1, _log2(max_managed) // 8 + 1)
     header = _Header(address, bool(found["flags"] & 2), width, start, max_direct, offset_width)
-    heap = FractalHeap(offset_width, length_width)
+    blocks: list[tuple[int, bytes]] = []
     root, n_rows, huge_tree = widths.defined(found["root"]), found["n_rows"], widths.defined(found["huge_tree"])
     if root is not None:
         blocks = yield from (
             _read_tree(header, root, n_rows, superblock) if n_rows else _read_root(header, root, superblock)
         )
         blocks.sort()
-        heap.starts = [offset for offset, _ in blocks]
-        heap.blocks = [block for _, block in blocks]
-    if huge_tree is not None:
-        heap.huge = yield from _read_huge(huge_tree, superblock)
-    return heap
+    huge = () if huge_tree is None else tuple((yield from _read_huge(huge_tree, superblock)).items())
+    head = header.head(widths)
+    starts, bodies = tuple([x + head for x, _ in blocks]), tuple([x[head:] for _, x in blocks])
+    return _FractalHeap(offset_width, length_width, starts, bodies, huge)
 
 
 def _log2(n: int) -> int:
