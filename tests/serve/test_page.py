@@ -234,13 +234,15 @@ def test_quick_look(browser, served, name):
     browser.run("await page.locator(given).waitFor()", image)
     if name == "packed":
         assert "scale_factor 0.01, add_offset 280, _FillValue -9999" in browser.text("[data-note=packing]")
+    x = np.r_[-1.0 if name == "cube" else 0.0, wanted["x"].values[1:]]
+    edges = np.r_[1.5 * x[0] - x[1] / 2, (x[1:] + x[:-1]) / 2, 1.5 * x[-1] - x[-2] / 2]
     pixels = browser.run(
-        "return page.locator(given).evaluate((x) => { const { width, height } = x;"
+        "return page.locator('[data-image]').evaluate((x, given) => { const { width, height } = x;"
         "const all = x.getContext('2d').getImageData(0, 0, width, height).data;"
         "const at = (part, length) => Math.floor(part * length);"
         "return Array.from({ length: 30 }, (_, i) => at((Math.floor(i / 6) + .5) / 5, height) * width"
-        " + at((i % 6 + .5) / 6, width)).map((i) => [...all.subarray(4 * i, 4 * i + 4)]) })",
-        image,
+        " + at(given[i % 6], width)).map((i) => [...all.subarray(4 * i, 4 * i + 4)]) }, given)",
+        ((x - edges[0]) / (edges[-1] - edges[0])).tolist(),
     )
     is_hatched = [x in ([0xEC, 0xEA, 0xE6, 255], [0xB9, 0xB4, 0xAB, 255]) for x in pixels]
     assert np.reshape(is_hatched, (5, 6)).tolist() == np.isnan(wanted[0]).values.tolist()

@@ -4,6 +4,8 @@ import type { ComponentChildren } from "preact";
 import { useEffect, useRef, useState } from "preact/hooks";
 import { AttributeList, auxiliary, Failure, Stat, useLoaded, Waiting, type Place, type Shown } from "./common";
 import { findAll, type Count, type CubeName, type Facts, type Overview, type Variable } from "./facts";
+import { placeOf } from "./geometry";
+import { plan, wholeOf } from "./layers";
 import { ChunksPanel } from "./panels/chunks";
 import { LookPanel } from "./panels/look";
 import { OpenPanel } from "./panels/open";
@@ -171,11 +173,18 @@ function Extent(props: Shown & { live: NonNullable<LoadLive> }) {
     if (!store) return "";
     const array = await live.open(store, variable!.path);
     const labels = await live.labelsOf(store, array, variable!.path, variables);
+    const grid = array.shape.length ? await live.locate(store, array, variable!.path, variables, labels) : null;
+    const isLine = (axis: number) => / °[NSEW]$/.test(labels[axis]?.text(0) ?? "") || / °[NSEW]$/.test(labels[axis]?.text(array.shape[axis] - 1) ?? "");
+    const axes: number[] = grid && !grid.axes.every(isLine) ? grid.axes : [];
+    const source = { path: variable!.path, array, grid: grid! };
+    const { part } = axes.length ? plan(source, wholeOf(source)) : { part: null };
+    // coordinates of two dimensions are read for the picture, too
+    const place = part?.keep === 1 ? placeOf(await grid!.geometry(part, array.shape.map(() => 0))) : "";
     const ends = array.dims.map((dim, i) => {
       const [along, n] = [labels[i], array.shape[i]];
-      return along && n ? `${dim} ${live.extent(along, n)}` : "";
+      return along && n && !(place && axes.includes(i)) ? `${dim} ${live.extent(along, n)}` : "";
     });
-    return ends.filter(Boolean).join("; ");
+    return [...ends, place].filter(Boolean).join("; ");
   }, [variable!.path]);
   return found.state === "there" && found.value ? <p class="extent" data-extent="first">{found.value}</p> : null;
 }

@@ -65,13 +65,14 @@ export function palette(attributes: Record<string, unknown>, sorted: ArrayLike<n
   return { kind: isBalanced || isAnomaly ? "diverging" : "sequential", classes: [], masks };
 }
 
-/** The range of colours for a sample in order: all of it, or, if a few values are far out, what nearly all are in. */
-export function rangeOf(sorted: ArrayLike<number>, kind: Palette["kind"]): [number, number] {
+/** The range of colours for a sample in order: all of it, or, if a few values are far out, what nearly all are in; with a value in its middle. */
+export function rangeOf(sorted: ArrayLike<number>, middle: number | null): [number, number] {
   const n = sorted.length;
   if (!n) return [NaN, NaN];
   let [low, high] = [sorted[0], sorted[n - 1]];
   const [near, far] = [sorted[Math.floor(0.005 * (n - 1))], sorted[Math.ceil(0.995 * (n - 1))]];
   if (high - low > 4 * (far - near) && far > near) [low, high] = [near, far];
-  const most = Math.max(Math.abs(low), Math.abs(high));
-  return kind === "diverging" ? [-most, most] : [low, high];
+  if (middle === null) return [low, high];
+  const most = Math.max(Math.abs(low - middle), Math.abs(high - middle));
+  return [middle - most, middle + most];
 }

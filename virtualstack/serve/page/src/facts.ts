@@ -182,7 +182,7 @@ export interface Facts {
   /** The file that has what is not found here, as the timeline; `null` if the page was given none. */
   file?(): Promise<Written | null>;
   cubes(): Promise<CubeName[]>;
-  /** Where zarrita reads values; without it, at the URL of the cube on the server of the page. */
+  /** Where zarrita reads values; a report has none. */
   store?(cube: string): Promise<AsyncReadable>;
   find<K extends keyof Kinds>(cube: string, kind: K, options?: Options): Promise<Kinds[K]>;
 }
@@ -194,6 +194,8 @@ function query(options: Options): string {
 
 /** Facts of a server, at the URL of its page. */
 export class ServerFacts implements Facts {
+  private readonly stores = new Map<string, Promise<AsyncReadable>>();
+
   /** @param reader Load the reader of cells, which a report does not have. */
   constructor(private base: string, private reader: () => Promise<typeof import("../../js/src/served")>) {}
 
@@ -205,9 +207,11 @@ export class ServerFacts implements Facts {
     return this.get(`-/facts/${encodeURIComponent(cube)}/${kind}?${query(options)}`);
   }
 
-  async store(cube: string): Promise<AsyncReadable> {
-    const { ServedStore } = await this.reader();
-    return new ServedStore(`${this.base}-/cells/${encodeURIComponent(cube).replace("%40", "@")}`);
+  /** The store of a cube is kept, and with it the cells that it read last. */
+  store(cube: string): Promise<AsyncReadable> {
+    const url = `${this.base}-/cells/${encodeURIComponent(cube).replace("%40", "@")}`;
+    if (!this.stores.has(cube)) this.stores.set(cube, this.reader().then(({ ServedStore }) => new ServedStore(url)));
+    return this.stores.get(cube)!;
   }
 
   private async get<T>(path: string): Promise<T> {

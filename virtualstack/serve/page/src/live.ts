@@ -1,9 +1,10 @@
-/** Read values with zarrita from the endpoint that the server offers to everyone. */
+/** Read values with zarrita from a store: the cells of a server, or a vstack. */
 
 import * as zarr from "zarrita";
 import { dates } from "./calendar";
 import type { Attributes } from "./facts";
-import { degrees, digits } from "./geometry";
+import { degrees, digits, tickText } from "./geometry";
+import { wholes } from "./layers";
 
 export { labelsOf, locate, type Grid } from "./locate";
 export const coast = async () => (await import("./coast")).coast;
@@ -30,38 +31,24 @@ export interface Live {
   chunkBytes: number;
   /** Bits of a stored number. */
   bits: number;
-  /** Read a part: a number selects along a dimension, a pair is a range. */
-  read(selection: (number | [number, number])[]): Promise<Float64Array>;
+  /** Read a part: a number selects along a dimension, others are ranges. */
+  read(selection: (number | Range)[]): Promise<Float64Array>;
 }
+
+export type Range = [begin: number, stop: number, step?: number];
 
 const NUMBERS = /^(u?int(8|16|32|64)|float(16|32|64)|bool)$/;
 const bitsOf = (dtype: string): number => Number(/\d+/.exec(dtype)?.[0] ?? 8);
 
-/** A cube: at a URL, or in a store. */
-export type Cube = string | zarr.AsyncReadable;
+/** The store of a cube. */
+export type Cube = zarr.AsyncReadable;
 
 type Stored = zarr.Array<zarr.DataType, zarr.AsyncReadable>;
 
-/** A store that says what the server says of an error, and not only its status. */
-function storeAt(cubeUrl: string): zarr.FetchStore {
-  return new zarr.FetchStore(cubeUrl, {
-    async fetch(request) {
-      const answer = await fetch(request);
-      if (answer.ok || answer.status === 404) return answer;
-      const body = await answer.json().catch(() => ({}));
-      throw new Error(body.message ?? `The server answered with status ${answer.status}.`);
-    },
-  });
-}
-
-/** The keys of one variable. zarrita reads paths as parts of a URL, so that "%41", "#" and ":" in names would change. */
-function keysOf(cube: Cube, path: string): zarr.AsyncReadable {
-  if (typeof cube === "string") return storeAt(`${cube}/${path.split("/").map(encodeURIComponent).join("/")}`);
-  return { get: (key, options) => cube.get(`/${path}${key}`, options) };
-}
-
+/** Open an array. zarrita reads paths as parts of a URL, so that "%41", "#" and ":" in names would change. */
 async function openArray(cube: Cube, path: string): Promise<Stored> {
-  return (await zarr.open.v3(zarr.root(keysOf(cube, path)), { kind: "array" })) as Stored;
+  const keys: Cube = { get: (key, options) => cube.get(`/${path}${key}`, options) };
+  return (await zarr.open.v3(zarr.root(keys), { kind: "array" })) as Stored;
 }
 
 /** Open a variable of a cube. */
@@ -81,7 +68,7 @@ export async function open(cube: Cube, path: string): Promise<Live> {
     bits: itemBytes * 8,
     chunkBytes: array.chunks.reduce((a, b) => a * b, itemBytes),
     async read(selection) {
-      const parts = selection.map((x) => (typeof x === "number" ? x : zarr.slice(x[0], x[1])));
+      const parts = selection.map((x) => (typeof x === "number" ? x : zarr.slice(...x)));
       const found: unknown = await zarr.get(array, parts);
       const data = typeof found === "object" && found !== null && "data" in found ? found.data : [found];
       return decode(isBoolean ? Uint8Array.from(data as Iterable<boolean>, Number) : (data as ArrayLike<number | bigint>), packing, itemBytes * 8);
@@ -127,6 +114,9 @@ function decode(stored: StoredNumbers, packing: Packing, bits: number): Float64A
   for (let i = 0; i < stored.length; i += 1) {
     values[i] = isMissing(stored[i]) ? NaN : Number(withSign(stored[i], packing, bits)) * packing.scale + packing.offset;
   }
+  if (typeof stored[0] === "bigint" && packing.scale === 1 && packing.offset === 0) {
+    wholes.set(values, Array.from(stored as ArrayLike<bigint>, (x) => withSign(x, packing, bits) as bigint));
+  }
   return values;
 }
 
@@ -147,30 +137,13 @@ function withSign(x: number | bigint, { isUnsigned }: Packing, bits: number): nu
   return typeof x === "bigint" ? BigInt.asUintN(bits, x) : x + 2 ** bits;
 }
 
-/** Words that are stored as bytes, which zarrita does not know, as an array of bytes with one more dimension. */
-function asBytes(keys: zarr.AsyncReadable): zarr.AsyncReadable {
-  return {
-    async get(key, options) {
-      if (!key.endsWith("zarr.json")) return keys.get(key.replace(/\/0$/, "") as zarr.AbsolutePath, options);
-      const document = JSON.parse(new TextDecoder().decode(await keys.get(key, options)));
-      const length = document.data_type?.configuration?.length_bytes;
-      document.shape.push(length);
-      document.chunk_grid.configuration.chunk_shape.push(length);
-      document.dimension_names?.push(null);
-      Object.assign(document, { data_type: "uint8", fill_value: 0 });
-      return new TextEncoder().encode(JSON.stringify(document));
-    },
-  };
-}
-
-/** Read a variable of one dimension whose values are words. */
-async function words(cube: Cube, path: string, isBytes: boolean): Promise<string[]> {
-  const keys = isBytes ? asBytes(keysOf(cube, path)) : keysOf(cube, path);
-  const array = (await zarr.open.v3(zarr.root(keys), { kind: "array" })) as Stored;
-  const { data } = (await zarr.get(array)) as { data: ArrayLike<unknown> };
-  if (!isBytes) return Array.from(data, String);
+/** Read words; the last dimension of single characters is that of a word. */
+async function words(cube: Cube, path: string, isCharacters: boolean): Promise<string[]> {
+  const array = await openArray(cube, path);
+  const found = Array.from((await zarr.get(array)).data as Iterable<string>, String);
+  if (!isCharacters) return found.map((x) => x.trim());
   const [n, length] = array.shape;
-  return Array.from({ length: n }, (_, i) => new TextDecoder().decode((data as Uint8Array).subarray(i * length, (i + 1) * length)).replace(/\0+$/, "").trim());
+  return Array.from({ length: n }, (_, i) => found.slice(i * length, (i + 1) * length).join("").trim());
 }
 
 const MAX_LABELS = 50_000;
@@ -182,12 +155,16 @@ export interface Labels {
   /** Numbers of the coordinate; of words, their indexes. */
   values: Float64Array;
   text: (i: number) => string;
+  /** Text of any number along an axis of numbers. */
+  tick?: (x: number, step: number) => string;
+  /** True of dates of the calendar that people use. */
+  isUsual?: boolean;
 }
 
 /** Labels of a dimension from a variable along it: numbers with units, dates, or words. `dtype` is that of the facts. */
 export async function labels(cube: Cube, path: string, dtype = ""): Promise<Labels | null> {
   if (dtype === "text" || dtype === "StringDType()" || /^\|S/.test(dtype)) {
-    const found = await words(cube, path, dtype.startsWith("|S"));
+    const found = await words(cube, path, dtype === "|S1");
     // WRF writes 2024-06-01_03:00:00
     const text = found.map((x) => x.replace(/^(\d{4}-\d\d-\d\d)_(\d\d:\d\d)(?::00)?$/, "$1 $2").replace(/ 00:00$/, ""));
     return { kind: "text", values: Float64Array.from(text.keys()), text: (i) => text[i] };
@@ -209,8 +186,10 @@ export async function labels(cube: Cube, path: string, dtype = ""): Promise<Labe
   const plain = units && units !== "1" ? ` ${units}` : "";
   // scenes may follow each other within a minute
   const isFine = toDate !== null && values.subarray(0, 1000).some((x, i) => i > 0 && x !== values[i - 1] && toDate(x) === toDate(values[i - 1]));
+  const tick = (x: number, step: number) => (direction ? degrees(x, step, direction === "e") : `${tickText(x, step)}${plain}`);
   const text = (i: number) => toDate?.(values[i], isFine) ?? (direction ? degrees(Number(number(i)), 1e-8, direction === "e") : `${number(i)}${plain}`);
-  return { kind: toDate ? "time" : "number", values, text: (i) => (Number.isNaN(values[i]) ? "no value" : text(i)) };
+  const isUsual = /standard|gregorian/i.test(String(array.attrs.calendar ?? "standard"));
+  return { kind: toDate ? "time" : "number", values, isUsual, ...(toDate ? {} : { tick }), text: (i) => (Number.isNaN(values[i]) ? "no value" : text(i)) };
 }
 
 /** Where a dimension begins and ends: units once, and longitudes that go round the earth as they are counted. */
@@ -227,9 +206,13 @@ export function extent({ values, text }: Labels, n: number): string {
 const MAX_SAMPLE_BYTES = 8e6;
 const MAX_SAMPLES = 16;
 
-/** Read values of a few chunks that are spread over an array, unless they are large; with those of a slice, in order. */
-export async function sample(array: Live, first: Float64Array): Promise<Float64Array> {
+/** Read values of a few chunks that are spread over an array; if they are large, some values of those of the first slice. */
+export async function sample(array: Live, axes: number[]): Promise<Float64Array[]> {
   const n = Math.min(MAX_SAMPLES, Math.floor(MAX_SAMPLE_BYTES / array.chunkBytes));
+  if (!n) {
+    const some = array.shape.map((length, axis): Range => (axes.includes(axis) ? [0, length, Math.ceil(length / 128)] : [0, Math.min(length, array.chunks[axis]), Math.ceil(array.chunks[axis] / 32)]));
+    return [await array.read(some).catch(() => new Float64Array())];
+  }
   const grid = array.shape.map((length, axis) => Math.ceil(length / array.chunks[axis]));
   const total = grid.reduce((a, b) => a * b, 1);
   const chosen = total <= n ? [...Array(total).keys()] : Array.from({ length: n }, (_, i) => Math.round((i / (n - 1 || 1)) * (total - 1)));
@@ -243,9 +226,13 @@ export async function sample(array: Live, first: Float64Array): Promise<Float64A
       return total <= n || axis < grid.length - 2 ? at : Math.floor(((i * 0.618034 + 0.5 + 0.3 * axis) % 1) * grid[axis]);
     });
   };
-  const parts = [first, ...await Promise.all(
-    chosen.map((number, i) => array.read(along(number, i).map((at, axis): [number, number] => [at * array.chunks[axis], Math.min((at + 1) * array.chunks[axis], array.shape[axis])])).catch(() => new Float64Array())),
-  )];
+  return Promise.all(
+    chosen.map((number, i) => array.read(along(number, i).map((at, axis): Range => [at * array.chunks[axis], Math.min((at + 1) * array.chunks[axis], array.shape[axis])])).catch(() => new Float64Array())),
+  );
+}
+
+/** All numbers of some arrays, in order. */
+export function inOrder(parts: Float64Array[]): Float64Array {
   const all = new Float64Array(parts.reduce((sum, x) => sum + x.length, 0));
   let end = 0;
   for (const part of parts) for (const x of part) if (Number.isFinite(x)) all[end++] = x;

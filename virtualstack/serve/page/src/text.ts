@@ -22,6 +22,7 @@ export function counted(n: number, noun: string): string {
 /** A value with seven digits, or as many as tell values within a range apart. */
 export function value(x: number | bigint | undefined, range = 0): string {
   if (x === undefined || Number.isNaN(Number(x))) return "no value";
+  if (typeof x === "bigint") return String(x);
   const n = Number(x);
   if (Number.isInteger(n) && Math.abs(n) < 1e15) return String(n);
   if (!Number.isFinite(n)) return String(n);

@@ -3,17 +3,19 @@
 import { useEffect, useMemo, useRef, useState } from "preact/hooks";
 import { MAP_NAMES, rangeOf, table, type Palette } from "../colours";
 import { useDark, useWidth } from "../common";
-import { outline, placeText, round, tickText, ticks, type Box, type Geometry, type Pair, type Tick } from "../geometry";
+import { graticule, outline, placeText, round, tickText, ticks, type Box, type Geometry, type Pair, type Tick } from "../geometry";
+import { exact, type Layer } from "../layers";
 import type { Live } from "../live";
 import { value } from "../text";
 
 export interface PictureProps {
   array: Live;
   units: string;
-  values: Float64Array | null;
-  geometry: Geometry;
+  /** What is drawn: the whole slice, or a part of it with more cells. */
+  layer: Layer;
+  whole: Layer;
   /** Numbers of rows and columns of the slice. */
-  sides: Pair;
+  lengths: Pair;
   /** Names of the dimensions along x and y. */
   names: [string, string];
   /** Label of a row or column of the slice. */
@@ -23,12 +25,12 @@ export interface PictureProps {
   palette: Palette;
   /** Values that the range of colours is for, in order. */
   sample: Float64Array;
-  /** False as long as they are only those of the first slice. */
-  isSampled: boolean;
   coast: Pair[][] | null;
   isReading: boolean;
   point: Pair | null;
   onPoint: (point: Pair, isChosen: boolean) => void;
+  /** Called with what is seen, or `null` if that is the whole slice. */
+  onView: (view: Box | null) => void;
 }
 
 const MAX_TALL = 560;
@@ -36,40 +38,39 @@ const PER_CHARACTER = 7;
 const [BOTTOM, TOP] = [24, 8];
 
 export function Picture(props: PictureProps) {
-  const { array, units, values, geometry, sides, names, label, hasLabels, isSwapped, palette, sample, isSampled, coast, isReading, point, onPoint } = props;
-  const [rows, columns] = sides;
-  const { plane, box } = geometry;
+  const { array, units, layer, whole, lengths, names, label, hasLabels, isSwapped, palette, sample, coast, isReading, point, onPoint, onView } = props;
+  const { values, geometry } = layer;
+  const [rows, columns] = layer.part.at.map((x) => x.length);
+  const { plane, box } = whole.geometry;
   const frame = useRef<HTMLDivElement>(null);
   const canvas = useRef<HTMLCanvasElement>(null);
   const room = useWidth(frame);
   const isDark = useDark();
   const [zoomed, setZoomed] = useState<{ of: Geometry; view: Box } | null>(null);
+  const zoomTo = (next: Box | null) => {
+    setZoomed(next && { of: whole.geometry, view: next });
+    onView(next);
+  };
   const view = zoomed && zoomed.of.plane.kind === plane.kind && sameBox(zoomed.of.box, box) ? zoomed.view : box;
   const colours = useColours(palette, values, sample);
   const { paint } = colours;
 
-  const inIndex = (isX: boolean, range: Pair, most: number): Tick[] => {
-    const length = isX === isSwapped ? rows : columns;
-    const { at } = round(range, Math.min(most, length));
-    const isDown = !isX && box.y[0] < -0.6;
-    return at.filter((i) => Number.isInteger(i)).map((i) => ({ at: i, text: label(isX, isDown ? -i : i) }));
-  };
-  const marks = (isX: boolean, range: Pair, most: number) => (plane.kind === "index" ? inIndex(isX, range, most) : ticks(plane, range, most, isX));
+  const marks = (isX: boolean, range: Pair, most: number) => useMemo(() => plane.marks?.[isX ? 0 : 1](range, most) ?? ticks(plane, range, most, isX), [plane, view, most]);
   const yTicks = marks(false, view.y, 6);
   const left = Math.min(Math.max(...yTicks.map((x) => x.text.length), 2) * PER_CHARACTER + 12, 0.35 * room);
-  const cellRatio = (box.x[1] - box.x[0]) / (box.y[1] - box.y[0]);
-  // axes of different kinds, such as time and depth, have no common scale
-  const ratio = plane.kind === "index" && hasLabels ? Math.max(0.6, Math.min(4, cellRatio)) : cellRatio;
+  const cellRatio = isSwapped ? lengths[0] / lengths[1] : lengths[1] / lengths[0];
+  // axes of different kinds, such as time and depth, have no common scale; cells without labels are squares
+  const ratio = plane.kind !== "index" ? (box.x[1] - box.x[0]) / (box.y[1] - box.y[0]) : hasLabels ? Math.max(1.2, Math.min(4, cellRatio)) : cellRatio;
   // the line of the value is on the first screen, too
   const most = Math.max(80, Math.min(MAX_TALL, 0.48 * innerHeight));
   const width = Math.max(1, Math.round(Math.min(room - left - 14, most * ratio)));
   const height = Math.max(1, Math.round(plane.kind === "index" ? Math.max(60, Math.min(most, width / ratio)) : width / ratio));
   const widest = Math.max(...marks(true, view.x, 5).map((x) => x.text.length), 3) * PER_CHARACTER + 14;
-  const xTicks = marks(true, view.x, Math.max(1, Math.min(8, width / widest)));
+  const xTicks = marks(true, view.x, Math.max(1, Math.min(8, Math.floor(width / widest))));
 
   const cells = useMemo(() => (room ? geometry.raster(view, width, height) : null), [geometry, view, width, height, room > 0]);
   useEffect(() => {
-    if (!cells || !values || values.length !== rows * columns) return;
+    if (!cells || values.length !== rows * columns) return;
     const context = canvas.current!.getContext("2d")!;
     const image = context.createImageData(width, height);
     const style = getComputedStyle(canvas.current!);
@@ -88,14 +89,16 @@ export function Picture(props: PictureProps) {
   const py = (y: number) => ((view.y[1] - y) / (view.y[1] - view.y[0])) * height;
   const shore = useMemo(() => (coast && plane.fromLonLat ? outline(coast, plane, view, width, height) : ""), [coast, plane, view, width, height]);
 
+  const net = useMemo(() => (plane.toLonLat && plane.kind !== "lonlat" ? graticule(plane, view, width, height) : null), [plane, view, width, height]);
+
   const setView = (next: Box) => {
     // no further out than all cells, and no further away
     const inside = ([a, b]: Pair, [c, d]: Pair): Pair => (b - a >= d - c ? [c, d] : a < c ? [c, c + b - a] : b > d ? [d - (b - a), d] : [a, b]);
     const kept = { x: inside(next.x, box.x), y: inside(next.y, box.y) };
-    setZoomed(sameBox(kept, box) ? null : { of: geometry, view: kept });
+    zoomTo(sameBox(kept, box) ? null : kept);
   };
   const zoom = (factor: number, at: Pair = [(view.x[0] + view.x[1]) / 2, (view.y[0] + view.y[1]) / 2]) => {
-    const least = Math.max((box.x[1] - box.x[0]) / Math.max(columns, rows), 0) * 2;
+    const least = ((box.x[1] - box.x[0]) / Math.max(...lengths)) * 2;
     if (factor < 1 && (view.x[1] - view.x[0]) * factor < least) return;
     const by = ([a, b]: Pair, c: number): Pair => [c - (c - a) * factor, c + (b - c) * factor];
     setView({ x: by(view.x, at[0]), y: by(view.y, at[1]) });
@@ -105,8 +108,10 @@ export function Picture(props: PictureProps) {
     const [i, j] = [event.clientX - on.left, event.clientY - on.top].map((x, k) => Math.max(0, Math.min([width, height][k] - 1, Math.floor(x))));
     const cell = cells?.[j * width + i] ?? -1;
     const at: Pair = [view.x[0] + ((i + 0.5) / width) * (view.x[1] - view.x[0]), view.y[1] - ((j + 0.5) / height) * (view.y[1] - view.y[0])];
-    return { at, cell: cell < 0 ? null : [Math.floor(cell / columns), cell % columns] };
+    return { at, cell: cell < 0 ? null : inSlice([Math.floor(cell / columns), cell % columns]) };
   };
+  const inSlice = (local: Pair): Pair => [layer.part.at[0][local[0]], layer.part.at[1][local[1]]];
+  const here = point && inLayer(layer, point);
   const drag = useRef<{ x: number; y: number; view: Box; moved: boolean } | null>(null);
   const onPointerMove = (event: PointerEvent) => {
     if (drag.current && event.buttons) {
@@ -116,7 +121,7 @@ export function Picture(props: PictureProps) {
       const { x, y } = drag.current.view;
       const [mx, my] = [(dx / width) * (x[1] - x[0]), (dy / height) * (y[1] - y[0])];
       setView({ x: [x[0] - mx, x[1] - mx], y: [y[0] + my, y[1] + my] });
-    } else if (event.pointerType === "mouse" && values) {
+    } else if (event.pointerType === "mouse") {
       const { cell } = placeOf(event);
       if (cell) onPoint(cell, false);
     }
@@ -138,7 +143,7 @@ export function Picture(props: PictureProps) {
   const onKeyDown = (event: KeyboardEvent) => {
     const step = event.shiftKey ? 10 : 1;
     const moves: Record<string, Pair> = { ArrowUp: [0, 1], ArrowDown: [0, -1], ArrowLeft: [-1, 0], ArrowRight: [1, 0] };
-    const from: Pair = point ?? [Math.floor(rows / 2), Math.floor(columns / 2)];
+    const from: Pair = here ?? [Math.floor(rows / 2), Math.floor(columns / 2)];
     const move = moves[event.key];
     const factor = { "+": 0.5, "=": 0.5, "-": 2, "0": Infinity }[event.key];
     if (move) {
@@ -147,42 +152,44 @@ export function Picture(props: PictureProps) {
       // which way a row goes up, and a column to the right
       const turned = isSwapped ? [x * sign(geometry, "row", 0), y * sign(geometry, "column", 1)] : [y * (isRowUp ? 1 : -1), x * sign(geometry, "column", 0)];
       const inside = (i: number, n: number) => Math.max(0, Math.min(n - 1, i));
-      const next: Pair = point ? [inside(from[0] + turned[0], rows), inside(from[1] + turned[1], columns)] : from;
+      const next: Pair = here ? [inside(from[0] + turned[0], rows), inside(from[1] + turned[1], columns)] : from;
       const [a, b] = geometry.centre(...next);
       if (a < view.x[0] || a > view.x[1] || b < view.y[0] || b > view.y[1]) setView(centred(view, [a, b]));
-      onPoint(next, false);
+      onPoint(inSlice(next), false);
     } else if (event.key === "Enter" || event.key === " ") {
       event.preventDefault();
-      onPoint(from, true);
+      onPoint(inSlice(from), true);
     } else if (factor && !event.ctrlKey && !event.metaKey) {
       event.preventDefault();
-      if (factor === Infinity) setZoomed(null);
-      else zoom(factor, point ? geometry.centre(...point) : undefined);
+      if (factor === Infinity) zoomTo(null);
+      else zoom(factor, here ? geometry.centre(...here) : undefined);
     }
   };
-  const at = point && values ? values[point[0] * columns + point[1]] : undefined;
-  const cross = point && geometry.centre(...point);
+  const at = here ? exact(values, here[0] * columns + here[1]) : undefined;
+  const cross = here && geometry.centre(...here);
   const isInView = cross && cross[0] >= view.x[0] && cross[0] <= view.x[1] && cross[1] >= view.y[0] && cross[1] <= view.y[1];
   const extent = [xTicks, yTicks].map((all, i) => (all.length > 1 ? `${names[i]} from ${all[0].text} to ${all[all.length - 1].text}` : "")).filter(Boolean).join(", ");
   return (
     <div ref={frame} class="picture" aria-busy={isReading}>
       <div class="image" style={{ width: `${width}px`, height: `${height}px`, margin: `${TOP}px 0 ${BOTTOM}px ${left}px` }}>
         <canvas
-          ref={canvas} width={width} height={height} tabIndex={0} role="application" data-image="slice" data-ready={values && !isReading ? "yes" : "no"} data-sampled={isSampled ? "yes" : "no"}
-          data-plane={plane.kind} data-view={[...view.x, ...view.y].join()} class={view === box ? "" : "zoomed"}
-          aria-label={`Slice of ${rows} by ${columns} values${extent && `, ${extent}`}. Arrow keys move the point, Enter draws the series at it, plus and minus zoom.`}
+          ref={canvas} width={width} height={height} tabIndex={0} role="application" data-image="slice" data-ready={isReading ? "no" : "yes"}
+          data-plane={plane.kind} data-steps={layer.part.steps.join()} data-view={[...view.x, ...view.y].join()} class={view === box ? "" : "zoomed"}
+          aria-label={`Slice of ${lengths.join(" by ")} values${extent && `, ${extent}`}. Arrow keys move the point, Enter draws the series at it, plus and minus zoom.`}
           onPointerDown={(e) => { drag.current = { x: e.clientX, y: e.clientY, view, moved: false }; if (view !== box) canvas.current!.setPointerCapture(e.pointerId); }}
           onPointerMove={onPointerMove}
           onClick={(e) => {
             const found = placeOf(e).cell;
-            if (values && found && !(drag.current?.moved && view !== box)) onPoint(found, true);
+            if (found && !(drag.current?.moved && view !== box)) onPoint(found, true);
             drag.current = null;
           }}
           onKeyDown={onKeyDown}
         />
         <svg width={width} height={height} aria-hidden="true">
           <svg width={width} height={height} overflow="hidden" data-coast={shore ? "yes" : "no"}>
+            {net && <path d={net.path} class="graticule" data-graticule />}
             <path d={shore} class="shore-ground" /><path d={shore} class="shore" />
+            {net?.texts.map((x) => <text key={x.text} x={x.at[0]} y={x.at[1] - 3} class="tick named">{x.text}</text>)}
           </svg>
           <rect x="0" y="0" width={width} height={height} class="border" />
           {yTicks.map((x) => <g key={x.at} data-tick="y" data-at={x.at}><line x1="-5" x2="0" y1={py(x.at)} y2={py(x.at)} class="border" /><text x="-8" y={py(x.at) + 4} class="tick" text-anchor="end">{x.text}</text></g>)}
@@ -191,8 +198,8 @@ export function Picture(props: PictureProps) {
         {isInView && <span class="cross" aria-hidden="true" style={{ left: `${px(cross[0])}px`, top: `${py(cross[1])}px` }} />}
       </div>
       <p class="readout" aria-live="polite" data-readout="point">
-        {point && values ? (
-          <><strong>{said(at, palette, colours.high - colours.low)}{at !== undefined && !Number.isNaN(at) && palette.kind !== "classes" && units && ` ${units}`}</strong> at {where(geometry, point, label, hasLabels, isSwapped)}</>
+        {point ? (
+          <><strong>{said(at, palette, colours.high - colours.low)}{at !== undefined && !Number.isNaN(Number(at)) && palette.kind !== "classes" && units && ` ${units}`}</strong> at {where(layer, point, label, hasLabels, isSwapped)}</>
         ) : (
           <span class="quiet">{isReading ? "Reading …" : "Click a point, or press Enter on the image, for the series at it."}</span>
         )}
@@ -200,9 +207,9 @@ export function Picture(props: PictureProps) {
       <div class="controls zooms">
         <button type="button" aria-label="Zoom in" onClick={() => zoom(0.5)}>+</button>
         <button type="button" aria-label="Zoom out" aria-disabled={view === box} onClick={() => zoom(2)}>−</button>
-        <button type="button" aria-disabled={view === box} onClick={() => setZoomed(null)}>Whole slice</button>
+        <button type="button" aria-disabled={view === box} onClick={() => zoomTo(null)}>Whole slice</button>
       </div>
-      <Colours {...colours} units={units} palette={palette} hasNone={values?.some(Number.isNaN) ?? false} packing={array.packing.text} />
+      <Colours {...colours} units={units} palette={palette} hasNone={values.some(Number.isNaN)} packing={array.packing.text} />
     </div>
   );
 }
@@ -220,30 +227,42 @@ function sign(geometry: Geometry, along: "row" | "column", axis: 0 | 1): number 
   return next[axis] < geometry.centre(0, 0)[axis] ? -1 : 1;
 }
 
-function said(x: number | undefined, { classes, masks }: Palette, range: number): string {
+function said(x: number | bigint | undefined, { classes, masks }: Palette, range: number): string {
   const found = classes.find((c) => c.value === x)?.text ?? value(x, range);
-  const bits = !Number.isSafeInteger(x) ? [] : masks.filter((m) => isSet(x!, m.mask, m.value)).map((m) => m.text);
+  const bits = typeof x === "bigint" || Number.isSafeInteger(x) ? masks.filter((m) => isSet(x!, m.mask, m.value)).map((m) => m.text) : [];
   return bits.length ? `${found} (${bits.join(", ")})` : found;
 }
 
-const isSet = (x: number, mask: number, value: number): boolean => (BigInt(x) & BigInt(mask)) === BigInt(value);
+const isSet = (x: number | bigint, mask: number, value: number): boolean => (BigInt(x) & BigInt(mask)) === BigInt(value);
 
 /** Where a cell is: as its coordinates say, and by longitude and latitude. */
-export function where(geometry: Geometry, point: Pair, label: (isX: boolean, i: number) => string, hasLabels: boolean, isSwapped: boolean): string {
+export function where(layer: Layer, point: Pair, label: (isX: boolean, i: number) => string, hasLabels: boolean, isSwapped: boolean): string {
+  const { geometry } = layer;
   const { plane } = geometry;
   const labels = `${label(false, point[isSwapped ? 1 : 0])}, ${label(true, point[isSwapped ? 0 : 1])}`;
   if (plane.kind === "index" || (plane.kind === "lonlat" && hasLabels && labels.includes("°"))) return labels;
-  const at = geometry.centre(...point);
+  const [row, column] = inLayer(layer, point);
+  const at = geometry.centre(row, column);
   const lonlat = plane.toLonLat?.(...at);
-  const nearby = point[1] ? geometry.centre(point[0], point[1] - 1) : geometry.centre(point[0], point[1] + 1);
+  const isPoint = layer.part.spans[0][1] === 1; // neighbours may be anywhere
+  const nearby = geometry.centre(row, column ? column - 1 : column + 1);
   const other = plane.toLonLat?.(...nearby);
-  const step = 0.1 * (lonlat && other ? Math.max(Math.abs(lonlat[0] - other[0]) % 360, Math.abs(lonlat[1] - other[1])) : 1) || 0.01;
+  const step = isPoint ? 1e-3 : 0.1 * (lonlat && other ? Math.max(Math.abs(lonlat[0] - other[0]) % 360, Math.abs(lonlat[1] - other[1])) : 1) || 0.01;
   const isPlace = lonlat?.every(Number.isFinite);
   const place = isPlace ? `${placeText({ ...plane, kind: "lonlat" }, lonlat![1], step, false)}, ${placeText({ ...plane, kind: "lonlat" }, lonlat![0], step, true)}` : "";
-  if (plane.kind === "lonlat") return place;
+  if (plane.kind === "lonlat") return isPoint && hasLabels ? `${label(true, point[1])} (${place})` : place;
   const size = Math.max(Math.abs(at[0] - nearby[0]), Math.abs(at[1] - nearby[1])) * 0.1;
   const own = `${placeText(plane, at[1], size, false)}, ${placeText(plane, at[0], size, true)}`;
   return place ? `${place} (${own})` : own;
+}
+
+/** The row and column of a layer that are nearest to those of the slice. */
+function inLayer({ part }: Layer, point: Pair): Pair {
+  return part.at.map((at, i) => {
+    const next = at.findIndex((x) => x >= point[i]);
+    if (next <= 0) return next < 0 ? at.length - 1 : 0;
+    return at[next] - point[i] <= point[i] - at[next - 1] ? next : next - 1;
+  }) as Pair;
 }
 
 interface ColoursState {
@@ -253,6 +272,9 @@ interface ColoursState {
   setMap: (x: string) => void;
   limits: [string, string];
   setLimits: (x: [string, string]) => void;
+  /** The value that is white, if the colours have a middle. */
+  centre: string | null;
+  setCentre: (x: string) => void;
   ofSlice: boolean;
   setOfSlice: (x: boolean) => void;
   range: Pair;
@@ -262,14 +284,17 @@ interface ColoursState {
 }
 
 /** The range of colours: that of a sample of all slices, of this slice, or what the user has written. */
-function useColours(palette: Palette, values: Float64Array | null, sample: Float64Array): ColoursState {
+function useColours(palette: Palette, values: Float64Array, sample: Float64Array): ColoursState {
   const [chosen, setMap] = useState("");
   const [limits, setLimits] = useState<[string, string]>(["", ""]);
   const [ofSlice, setOfSlice] = useState(false);
+  const [middle, setCentre] = useState("");
   const map = chosen || (palette.kind === "diverging" ? "blue to red" : "viridis");
-  const slice = useMemo(() => (ofSlice ? (values ?? new Float64Array()).filter((x) => Number.isFinite(x)).sort() : null), [values, ofSlice]);
-  const isBeyond = useMemo(() => (x: Pair) => values?.some((v) => v < x[0] || v > x[1]) ?? false, [values]);
-  const range = useMemo(() => rangeOf(slice ?? sample, palette.kind), [slice, sample, palette.kind]);
+  const slice = useMemo(() => (ofSlice ? values.filter((x) => Number.isFinite(x)).sort() : null), [values, ofSlice]);
+  const isBeyond = useMemo(() => (x: Pair) => values.some((v) => v < x[0] || v > x[1]), [values]);
+  const hasMiddle = map === "blue to red";
+  const about = !hasMiddle ? null : middle !== "" && Number.isFinite(Number(middle)) ? Number(middle) : palette.kind === "diverging" ? 0 : null;
+  const range = useMemo(() => rangeOf(slice ?? sample, about), [slice, sample, about]);
   const [low, high] = limits.map((x, i) => (x === "" || Number.isNaN(Number(x)) ? range[i] : Number(x)));
   const paint = useMemo(() => {
     if (palette.kind === "classes") {
@@ -285,14 +310,14 @@ function useColours(palette: Palette, values: Float64Array | null, sample: Float
       to[at + 2] = colours[colour + 2];
     };
   }, [palette, map, low, high]);
-  return { low, high, map, setMap, limits, setLimits, ofSlice, setOfSlice, range, isBeyond: isBeyond([low, high]), paint };
+  return { low, high, map, setMap, limits, setLimits, centre: hasMiddle ? middle : null, setCentre, ofSlice, setOfSlice, range, isBeyond: isBeyond([low, high]), paint };
 }
 
 const rgb = (hex: string): number[] => hex.match(/[0-9a-f]{2}/gi)!.map((x) => parseInt(x, 16));
 
 /** The colour bar with ticks and units, or the classes, and what is missing. */
 function Colours(props: ColoursState & { units: string; palette: Palette; hasNone: boolean; packing: string }) {
-  const { low, high, map, setMap, limits, setLimits, ofSlice, setOfSlice, range, units, palette, hasNone } = props;
+  const { low, high, map, setMap, limits, setLimits, centre, setCentre, ofSlice, setOfSlice, range, units, palette, hasNone } = props;
   const none = hasNone && <span class="none"><i class="swatch missing" aria-hidden="true" />no value</span>;
   if (palette.kind === "classes") {
     return <ul class="legend wide" data-scale="classes">{palette.classes.map((x) => <li key={x.value}><span class="swatch" style={{ background: x.colour }} aria-hidden="true" />{x.text}</li>)}{none && <li>{none}</li>}</ul>;
@@ -309,6 +334,12 @@ function Colours(props: ColoursState & { units: string; palette: Palette; hasNon
             <input inputMode="decimal" size={9} data-limit={word} value={limits[i]} placeholder={value(range[i], range[1] - range[0])} onInput={(e) => setLimits(i ? [limits[0], e.currentTarget.value] : [e.currentTarget.value, limits[1]])} />
           </label>
         ))}
+        {centre !== null && (
+          <label class="choice number">
+            <span>centre</span>
+            <input inputMode="decimal" size={6} data-limit="centre" value={centre} placeholder={palette.kind === "diverging" ? "0" : "none"} onInput={(e) => setCentre(e.currentTarget.value)} />
+          </label>
+        )}
         <button type="button" aria-pressed={ofSlice} data-range={ofSlice ? "slice" : "all"} onClick={() => setOfSlice(!ofSlice)}>Range of this slice</button>
       </div>
     </>

@@ -2,7 +2,9 @@
 
 import { useMemo, useRef, useState } from "preact/hooks";
 import { useWidth } from "../common";
-import { round, tickText } from "../geometry";
+import { elementTicks, round, tickText, type Tick } from "../geometry";
+import { exact } from "../layers";
+import type { Labels } from "../live";
 import { count, counted, value } from "../text";
 
 export interface SeriesData {
@@ -10,6 +12,7 @@ export interface SeriesData {
   /** Where they are along the dimension, if it has numbers. */
   places: Float64Array | null;
   isTime: boolean;
+  tick: Labels["tick"];
   title: string;
   units: string;
   /** Index of the first value. */
@@ -45,6 +48,7 @@ export function Series({ series }: { series: SeriesData }) {
   const x = (i: number) => left + part[i] * (width - left - 6);
   const y = (v: number) => TOP + (1 - (v - low) / (high - low)) * (HEIGHT - TOP - BOTTOM);
   const [path, dots] = line(values, gaps, x, y);
+  const below = along(series, Math.max(2, Math.min(7, Math.floor((width - left) / 130)))).map((tick) => ({ ...tick, at: left + tick.at * (width - left - 6) }));
   const show = (i: number) => setAt(Math.max(0, Math.min(values.length - 1, i)));
   const move = (event: PointerEvent) => {
     const place = (event.clientX - frame.current!.getBoundingClientRect().left - left) / (width - left - 6);
@@ -78,19 +82,23 @@ export function Series({ series }: { series: SeriesData }) {
             <path d={path} class="line" />
             {dots.map((i) => <circle key={i} cx={x(i)} cy={y(values[i])} r="2" class="dot" />)}
             {at !== null && !Number.isNaN(values[at]) && <circle cx={x(at)} cy={y(values[at])} r="4" class="dot" />}
-            <text x={left} y={HEIGHT - 5} class="tick">{series.text(0)}</text>
-            <text x={width - 6} y={HEIGHT - 5} class="tick" text-anchor="end">{series.text(values.length - 1)}</text>
+            {below.map(({ at, text }) => (
+              <g key={at} data-tick="along" data-at={at}>
+                <line x1={at} x2={at} y1={HEIGHT - BOTTOM} y2={HEIGHT - BOTTOM + 4} class="border" />
+                <text x={at} y={HEIGHT - 5} class="tick" text-anchor={at + 3.5 * text.length > width ? "end" : at - 3.5 * text.length < 0 ? "start" : "middle"}>{text}</text>
+              </g>
+            ))}
           </svg>
         ) : (
           <p class="quiet">There is no value along the whole series.</p>
         )}
       </div>
-      <p class="readout" aria-live="polite" data-readout="series">{at !== null && <><strong>{value(values[at], range)} {units}</strong> at {series.text(at)}</>}</p>
+      <p class="readout" aria-live="polite" data-readout="series">{at !== null && <><strong>{value(exact(values, at), range)} {units}</strong> at {series.text(at)}</>}</p>
       <details>
         <summary>Values as a table</summary>
         <table class="values">
           <thead><tr><th scope="col">at</th><th scope="col" class="number">value {units && `(${units})`}</th></tr></thead>
-          <tbody>{[...values.slice(0, MAX_ROWS)].map((v, i) => <tr key={i}><th scope="row">{series.text(i)}</th><td class="number" data-value={v}>{value(v, range)}</td></tr>)}</tbody>
+          <tbody>{[...values.slice(0, MAX_ROWS)].map((v, i) => <tr key={i}><th scope="row">{series.text(i)}</th><td class="number" data-value={v}>{value(exact(values, i), range)}</td></tr>)}</tbody>
         </table>
         {values.length > MAX_ROWS && <p class="quiet small">The first {count(MAX_ROWS)} values are listed.</p>}
       </details>
@@ -101,13 +109,30 @@ export function Series({ series }: { series: SeriesData }) {
 /** Where each value is, from 0 to 1, and which values come after a gap: a step of time that is longer than others. */
 function spread({ values, places, isTime }: SeriesData): { at: number[]; gaps: Set<number> } {
   const n = values.length;
+  const isOrdered = hasOrder(places);
   const steps = places ? Array.from({ length: n - 1 }, (_, i) => places[i + 1] - places[i]) : [];
   const span = places ? places[n - 1] - places[0] : 0;
-  const isOrdered = span !== 0 && steps.every((x) => x * span > 0);
   const usual = steps.map(Math.abs).sort((a, b) => a - b)[steps.length >> 1];
   const gaps = isTime && isOrdered ? steps.flatMap((x, i) => (Math.abs(x) > 1.5 * usual ? [i + 1] : [])) : [];
   const at = Array.from(values, (_, i) => (n < 2 ? 0 : isOrdered ? (places![i] - places![0]) / span : i / (n - 1)));
   return { at, gaps: new Set(gaps) };
+}
+
+function hasOrder(places: Float64Array | null): places is Float64Array {
+  return places !== null && places.every((x, i) => i === 0 || (x - places[i - 1]) * (places[places.length - 1] - places[0]) > 0);
+}
+
+/** Ticks along the dimension, from 0 to 1: at round numbers, or at elements with their labels. */
+function along({ values, places, tick, text }: SeriesData, most: number): Tick[] {
+  const n = values.length;
+  if (n < 2) return [{ at: 0, text: text(0) }];
+  const isOrdered = hasOrder(places);
+  const positions = isOrdered ? places : Float64Array.from(values.keys());
+  const [a, b] = [positions[0], positions[n - 1]];
+  const range: [number, number] = [Math.min(a, b), Math.max(a, b)];
+  const { step, at } = round(range, most);
+  const made = isOrdered && tick ? at.map((x) => ({ at: x, text: tick(x, step) })) : elementTicks(positions, text, range, most);
+  return made.map((x) => ({ ...x, at: (x.at - a) / (b - a) }));
 }
 
 /** Return the path of a line that is broken where there is no value or no time, and the values that have no neighbour. */
