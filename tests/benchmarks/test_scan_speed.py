@@ -11,6 +11,7 @@ import resource
 import time
 from concurrent.futures import ThreadPoolExecutor
 
+import h5py
 import numpy as np
 import pytest
 
@@ -99,6 +100,40 @@ def test_daily_files(archive, tmp_path):
         set(map(str, dataset.variables)) == set(group.arrays) for dataset, group in zip(theirs, result, strict=False)
     ]
     assert all(same)
+
+
+def walk_with_h5py(path):
+    """Read what a virtual dataset needs with h5py: attributes, shapes, filters and chunks of all datasets."""
+    found = []
+
+    def visit(_, item):
+        attributes = dict(item.attrs)
+        if isinstance(item, h5py.Dataset):
+            chunks = [] if item.chunks is None else [0] * item.id.get_num_chunks()
+            if chunks:
+                item.id.chunk_iter(chunks.append)
+            found.append((item.shape, item.dtype, item.chunks, item.compression, item.fillvalue, attributes, chunks))
+
+    with h5py.File(path) as file:
+        visit("/", file)
+        file.visititems(visit)
+    return found
+
+
+@needs_virtualizarr
+@quietly
+def test_files_of_one_product(archive):
+    """CPU of a file of 13 variables in a long series, to groups and to one dataset, and bytes of their pickles."""
+    print(f"\n{N_FILES} files of one product")
+    vs.open_virtual_mfdataset(archive[:2])
+    first, scanned = timed("virtualstack, groups", lambda: vs.scan(archive))
+    _, cube = timed("  one dataset", lambda: vs.open_virtual_mfdataset(archive, duplicates="last"), first=first)
+    timed("h5py", lambda: [walk_with_h5py(path) for path in archive], first=first)
+    some = archive[::SHARE]
+    timed("VirtualiZarr", lambda: [virtualizarr(f"file://{x}") for x in some], n_files=len(some), first=first)
+    n_bytes = len(pickle.dumps(list(scanned))) / N_FILES
+    print(f"  {first[1] / N_FILES * 1e3:.2f} ms of CPU and {n_bytes:.0f} B of pickles a file")
+    assert set(cube.variables) == set(scanned[0].arrays)
 
 
 @pytest.mark.parametrize("latency", [0.05 if IS_FULL else 0.002])

@@ -7,8 +7,7 @@ large groups, and the attributes of objects with many attributes.
 from __future__ import annotations
 
 import bisect
-from collections.abc import Iterator, Mapping, Sequence
-from functools import lru_cache
+from collections.abc import Iterator, Mapping
 from typing import NamedTuple
 
 from numcodecs.jenkins import jenkins_lookup3
@@ -108,10 +107,7 @@ _MAX_BLOCKS = 1 << 20
 _MAX_BLOCK_BYTES = 1 << 28
 
 
-_MAX_SHARED_BYTES = 8192  # of the objects of a heap
-
-
-class _FractalHeap(NamedTuple):
+class FractalHeap(NamedTuple):
     """The objects of a fractal heap: the blocks have no heads, and thus no addresses."""
 
     offset_width: int
@@ -172,28 +168,18 @@ class _Header(NamedTuple):
         return size.bit_length() - (self.start * self.width).bit_length() + 1
 
 
-def read_dense(
-    body: bytes, at: int, superblock: Superblock, *, kind: int, key: slice
-) -> Parse[Sequence[tuple[bytes, bytes]]]:
-    """Read all objects of a fractal heap whose index is a version 2 B-tree, and the record of each object."""
+def read_dense(body: bytes, at: int, superblock: Superblock, *, kind: int) -> Parse[tuple[list[bytes], FractalHeap]]:
+    """Read a fractal heap whose index is a version 2 B-tree, and the records of its objects."""
     heap_address = superblock.address(body, at)
     if heap_address is None:
-        return []
+        return [], FractalHeap(0, 0, (), (), ())
     index = superblock.known_address(body, at + superblock.widths.address)
-    records, heap = yield from read_both(
-        read_records(index, kind, superblock.widths), _read_fractal_heap(heap_address, superblock)
+    return (
+        yield from read_both(read_records(index, kind, superblock.widths), _read_fractal_heap(heap_address, superblock))
     )
-    size = sum(map(len, heap.blocks)) + sum(map(len, records))
-    find = _objects if size <= _MAX_SHARED_BYTES and not heap.huge else _objects.__wrapped__
-    return find(tuple(records), heap, key)
 
 
-@lru_cache(maxsize=1024)  # the files of an archive share many heaps
-def _objects(records: tuple[bytes, ...], heap: _FractalHeap, key: slice) -> tuple[tuple[bytes, bytes], ...]:
-    return tuple([(record, heap.object(record[key])) for record in records])
-
-
-def _read_fractal_heap(address: int, superblock: Superblock) -> Parse[_FractalHeap]:
+def _read_fractal_heap(address: int, superblock: Superblock) -> Parse[FractalHeap]:
     """Read all objects of a fractal heap (HDF5 spec III.G)."""
     widths = superblock.widths
     found = yield from _FRACTAL.read(address, widths)
@@ -217,7 +203,7 @@ def _read_fractal_heap(address: int, superblock: Superblock) -> Parse[_FractalHe
     huge = () if huge_tree is None else tuple((yield from _read_huge(huge_tree, superblock)).items())
     head = header.head(widths)
     starts, bodies = tuple([x + head for x, _ in blocks]), tuple([x[head:] for _, x in blocks])
-    return _FractalHeap(offset_width, length_width, starts, bodies, huge)
+    return FractalHeap(offset_width, length_width, starts, bodies, huge)
 
 
 def _log2(n: int) -> int:

@@ -96,8 +96,8 @@ def _parse_link(body: bytes, superblock: Superblock) -> Link:
 def _read_dense(body: bytes, superblock: Superblock) -> Parse[list[Link]]:
     """Read the links in a fractal heap (HDF5 spec IV.A.2.c)."""
     at = 2 + (8 if body[1] & 1 else 0)
-    found = yield from read_dense(body, at, superblock, kind=_LINKS_BY_NAME, key=slice(4, None))
-    return [_parse_link(stored, superblock) for _, stored in found]
+    records, heap = yield from read_dense(body, at, superblock, kind=_LINKS_BY_NAME)
+    return [_parse_link(heap.object(record[4:]), superblock) for record in records]
 
 
 class _TreeNode(NamedTuple):
