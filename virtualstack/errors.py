@@ -38,7 +38,7 @@ from pathlib import Path
 from types import TracebackType, UnionType
 from typing import Any, Self, TypeAliasType, get_args
 
-from virtualstack.printable import printable
+from virtualstack.printable import counted, printable
 
 __all__ = [
     "AccessDeniedError",
@@ -435,7 +435,7 @@ class StorageError(VirtualStackError, OSError):
     ) -> Self:
         """Return the same error with the requested chunk, and the number of others, in its message and attributes."""
         where = "" if length is None else f" (bytes {offset} to {offset + length})"
-        others = f" and {n_others} more chunks" if n_others else ""
+        others = f" and {counted(n_others, 'more chunk')}" if n_others else ""
         message = f"cell {cell} of variable '{variable}'{where}{others} cannot be read: {self.what}"
         state = {"variable": variable, "cell": cell, "offset": offset, "length": length}
         return _restore(type(self), message, {**self.__dict__, **state})

@@ -104,7 +104,7 @@ def test_long_attributes_and_lists_of_boxes_are_shortened(n, shown):
     first, *others, last = changed.lines()
     assert first == f"attribute title: 'b' to {shown}"
     assert others[:2] == ["overwritten: time 0:1", "overwritten: time 1:2"]
-    assert others[MAX_SHOWN_ITEMS:] == ["overwritten: 1 boxes more"] * (n - 58)
+    assert others[MAX_SHOWN_ITEMS:] == ["overwritten: 1 more region"] * (n - 58)
     assert last == "made anew"
     for change in ({"anew": True}, {"appended": boxes}, {"properties": {"dtype": ("i4", "i8")}}):
         assert Changed(**change)

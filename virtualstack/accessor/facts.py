@@ -13,7 +13,7 @@ import pandas as pd
 import xarray as xr
 
 from virtualstack.errors import check_word
-from virtualstack.printable import first_names
+from virtualstack.printable import counted, first_names
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -327,7 +327,7 @@ def _report_rows(path: str, dataset: xr.Dataset) -> Iterator[tuple[Any, ...]]:
         array, name = virtual_array(variable), _joined(path, key)
         if array is None:
             detail = f"{variable.dtype} {variable.shape}"
-            yield name, "loaded", "", None, f"inline: {variable.nbytes:,} bytes", detail
+            yield name, "loaded", "", None, f"inline: {counted(variable.nbytes, 'byte')}", detail
             continue
         array = array.whole()
         refusal = kept.get(array.name or "")

@@ -16,6 +16,7 @@ from virtualstack.errors import CombineError, SourceNotFoundError, VirtualStackE
 from virtualstack.formats.base import Reader
 from virtualstack.manifests import ManifestGroup, Refusal
 from virtualstack.options import OnError
+from virtualstack.printable import counted
 from virtualstack.scanning.many import scan
 from virtualstack.storage import Storage
 from virtualstack.storage.handles import Handle, find_handle, is_one, reach
@@ -194,4 +195,4 @@ def _warn_of_refused(nodes: Sequence[ManifestGroup], *, with_children: bool) -> 
     """Warn once for all files about variables that were left out."""
     said = [x for node in nodes if (x := what_is_left_out(node, with_children=with_children)) is not None]
     if said:
-        warn(f"{said[0]} (and of {len(said) - 1:,} more files)" if said[1:] else said[0])
+        warn(f"{said[0]} (and of {counted(len(said) - 1, 'more file')})" if said[1:] else said[0])

@@ -23,6 +23,7 @@ from virtualstack.combine.part import Part, over_index
 from virtualstack.dataset import all_virtual, expand_dims, make_index, virtual_array
 from virtualstack.errors import CombineError, Remedy
 from virtualstack.planning.labels import check_kinds, is_dates
+from virtualstack.printable import counted
 from virtualstack.storage import Storage
 
 
@@ -370,8 +371,8 @@ def _check_lengths(parts: Sequence[Part]) -> None:
             known, first = lengths.setdefault(dim, (n, part))
             if n != known:
                 raise CombineError(
-                    f"dimension '{dim}' has {known} elements in {first.called} and {n} in {part.called}, but "
-                    "no labels to align them by",
+                    f"dimension '{dim}' has {counted(known, 'element')} in {first.called} and {n} in {part.called}, "
+                    "but no labels to align them by",
                     Remedy("give the files labels with", preprocess=...),
                     Remedy("leave one out"),
                     variable=dim,

@@ -36,7 +36,7 @@ from virtualstack.manifests import (
     join_characters,
     text_arrays,
 )
-from virtualstack.printable import first_names
+from virtualstack.printable import counted, first_names
 from virtualstack.reading import fetched, read_array
 from virtualstack.storage import Storage
 from virtualstack.warning import warn
@@ -107,7 +107,8 @@ def text_array(
         name = (array.name or "").rsplit("/", 1)[-1]
         inline = {} if limit else {"unsupported": "inline"}  # unsupported="raise" sets the limit to 0
         raise UnsupportedFeatureError(
-            f"variable '{array.name}' of '{url}' cannot be referenced as text: {reason}. It has {array.nbytes} bytes",
+            f"variable '{array.name}' of '{url}' cannot be referenced as text: {reason}. "
+            f"It has {counted(array.nbytes, 'byte')}",
             Remedy("load it with", loadable_variables=[name]),
             Remedy("put it into the references with", **inline, inline_limit=array.nbytes),
             Remedy("leave it out with", drop_variables=[name]),

@@ -136,7 +136,7 @@ def encoding_legend(chunk_map: ChunkMap, /) -> list[tuple[str, str]]:
         items.append((color, f"{text}{f', {len(rows)} settings' if len(rows) > 1 else ''}: {n:,}"))
         n_shown += len(rows)
     if chunk_map.n_encodings > n_shown:
-        items.append(("none", f"and {chunk_map.n_encodings - n_shown:,} more encodings"))
+        items.append(("none", f"and {counted(chunk_map.n_encodings - n_shown, 'more encoding')}"))
     return items
 
 

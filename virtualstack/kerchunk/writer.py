@@ -22,6 +22,7 @@ from virtualstack.kerchunk.references import FILE_SUFFIXES, FOLDER_SUFFIXES
 from virtualstack.location import absolute_url, join_url, local_path, split_url
 from virtualstack.manifests import ManifestArray, ManifestGroup, repack
 from virtualstack.options import OnAbsent
+from virtualstack.printable import counted
 from virtualstack.progress import Show
 from virtualstack.storage import Bytes, LocalTarget, Storage, StorageLike, Target
 from virtualstack.storage.atomic import sync_folders
@@ -142,7 +143,7 @@ def how_taken(array: ManifestArray, /, *, inline_limit: int = 1 << 20) -> str:
     if not plan.cells.size:
         return "as it is"
     if is_inlined(array, inline_limit):
-        return f"inline: {array.nbytes:,} bytes"
+        return f"inline: {counted(array.nbytes, 'byte')}"
     if plan.n_absent:
         return f"no: {plan} would have to be re-encoded, and {plan.n_absent} of their parts are ABSENT"
     return f"rewrite='{plan.budget()}': {plan}" + (

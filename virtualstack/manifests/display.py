@@ -175,7 +175,7 @@ def group_html(group: _ShownGroup, title: str, /) -> str:
         inside = f"{counted(len(child.arrays), 'array')}, {counted(len(child.groups), 'group')}"
         parts.append(folded(f"group '{name}': {inside}", group_html(child, name)))
     if len(group.groups) > _MAX_GROUPS:
-        parts.append(text(f"… and {len(group.groups) - _MAX_GROUPS:,} more groups"))
+        parts.append(text(f"… and {counted(len(group.groups) - _MAX_GROUPS, 'more group')}"))
     if group.attributes:
         attributes = list(group.attributes.items())
         body = table(["attribute", "value"], attributes[:_MAX_ARRAYS], total=len(attributes))

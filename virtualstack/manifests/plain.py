@@ -206,8 +206,9 @@ def describe(array: ManifestArray, /) -> str:
     reason = why_not_plain(array)
     lines = [
         f"{array.dtype} {array.shape}, {array.grid!r}: {counted(count.n_chunks, 'chunk')}",
-        f"{count.n_references} references, {count.n_inline} inline, {count.n_empty} EMPTY, {count.n_absent} ABSENT; "
-        f"{count.nbytes} stored bytes in {counted(len(manifest.locations), 'source')}",
+        f"{counted(count.n_references, 'reference')}, {count.n_inline} inline, {count.n_empty} EMPTY, "
+        f"{count.n_absent} ABSENT; {counted(count.nbytes, 'stored byte')} "
+        f"in {counted(len(manifest.locations), 'source')}",
         f"codecs: {'; '.join(codecs) or 'none'}",
         *([] if reason is None else [f"not plain: {reason}; a vstack takes it as it is"]),
         *(f"{kind}: {line}" for kind, different in find_differences(array).items() for line in different),

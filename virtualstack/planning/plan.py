@@ -481,7 +481,7 @@ def _other_place(files: Sequence[FileFacts]) -> str | None:
     for file in files[1:]:
         for dim, n in file.sizes.items():
             if n != first.sizes.get(dim, n):
-                return f"'{dim}' has {first.sizes[dim]} elements in one and {n} in the other"
+                return f"'{dim}' has {counted(first.sizes[dim], 'element')} in one and {n} in the other"
         for dim, its in file.along.items():
             for name, labels in its.items():
                 if name in first.along.get(dim, {}) and not labels.equals(first.along[dim][name]):

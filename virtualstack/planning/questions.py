@@ -62,7 +62,8 @@ def duplicated(
     what = f"{a.called} and {b.called} both have {first.labels}"
     if a.source is not None and a.source == b.source:
         what, words = f"{a.called} is given twice", ()
-    more = f", and so do {len(pairs) - 1:,} more pairs" if len(pairs) > 1 else ""
+    n_more = len(pairs) - 1
+    more = f", as {'does' if n_more == 1 else 'do'} {counted(n_more, 'more pair')}" if n_more else ""
     sources = _from_names(words)
     telling = [Remedy("{} tells them apart", new_dim=new_dimensions(sources))] if sources else []
     are_in_folders = a.source is not None and b.source is not None and name_of(a.source) == name_of(b.source)

@@ -14,7 +14,7 @@ from virtualstack.drawing.html import Markup, make_page, table, text
 from virtualstack.errors import SourceNotFoundError
 from virtualstack.manifests import ChunkAxis, same_value
 from virtualstack.manifests.serialised.headers import ArrayHeader
-from virtualstack.printable import MAX_SHOWN_ITEMS, printable
+from virtualstack.printable import MAX_SHOWN_ITEMS, counted, printable
 from virtualstack.reading import read_array
 from virtualstack.vstack.format.archive import Archive
 from virtualstack.vstack.format.history import array_in, bundle_bytes, read_snapshot
@@ -61,7 +61,7 @@ class Changed:
             for box in boxes[:MAX_SHOWN_ITEMS]:
                 yield f"{what}: " + (", ".join(f"{dim} {x.start}:{x.stop}" for dim, x in box.items()) or "the value")
             if len(boxes) > MAX_SHOWN_ITEMS:
-                yield f"{what}: {len(boxes) - MAX_SHOWN_ITEMS} boxes more"
+                yield f"{what}: {counted(len(boxes) - MAX_SHOWN_ITEMS, 'more region')}"
         if self.anew:
             yield "made anew"
 

@@ -182,7 +182,7 @@ class WebConnection:
             except FailedError as error:
                 is_late = n >= self._max_retries or time.monotonic() - began > self._retry_seconds
                 if not error.is_transient or is_late or error.retry_after is not None:
-                    self._raise(url, error, f" (after {n} retries)" if n else "")
+                    self._raise(url, error, f" (after {n} {'retry' if n == 1 else 'retries'})" if n else "")
             time.sleep(pause)
             n, pause = n + 1, min(2 * pause, _MAX_PAUSE_SECONDS)
 
