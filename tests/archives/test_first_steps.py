@@ -178,3 +178,44 @@ def test_a_run_of_one_step_is_appended_as_in_python(tmp_path, new):
         for k, one in enumerate(expected, 2):
             np.testing.assert_array_equal(found["t2m"][k, 1], one["t2m"])
             assert found["valid_time"][k].values.tolist() == [None, one["valid_time"].values.tolist(), None]
+
+
+@pytest.mark.parametrize("way", ["append", "update"])
+def test_a_file_without_elements_does_not_unpack_the_store(tmp_path, way):
+    """Nor does a note say so."""
+    paths = []
+    for name, n, scale in (("a", 4, 0.5), ("empty", 0, 0.1), ("b", 3, 0.5)):
+        ds = xr.Dataset({"v": ("time", np.arange(n) * 0.5)}, {"time": DAYS[:4][:n] if name == "a" else DAYS[4 : 4 + n]})
+        ds["v"].encoding = {"dtype": "i2", "scale_factor": scale, "_FillValue": -9}
+        ds["time"].encoding = {"units": "days since 2000-01-01", "dtype": "f8"}
+        paths.append(str(tmp_path / f"{name}.nc"))
+        ds.to_netcdf(paths[-1], engine="netcdf4", unlimited_dims=["time"])
+    store = str(tmp_path / "x.vstack")
+    repository = vs.Repository.create(store, paths[0])
+    if way == "append":
+        for path in paths[1:]:
+            repository = repository.append(path)
+    else:
+        repository.update(paths[1:])
+    with vs.open_virtual_dataset(store) as found:
+        assert found["v"].dtype == "i2"
+        assert (found.virtual.report()["state"] != "noted").all()
+    check(opened(store), xr.open_mfdataset([paths[0], paths[2]], engine="netcdf4"))
+
+
+def test_joined_files_are_named_when_they_are_appended(tmp_path, capsys):
+    paths = []
+    for k in range(3):
+        ds = xr.Dataset({"v": (("time", "x"), [[k, 2.0]])}, {"time": DAYS[k : k + 1], "x": [0, 1 + (k > 0)]})
+        paths.append(str(tmp_path / f"{k}.nc"))
+        ds.to_netcdf(paths[-1], engine="netcdf4")
+    store = str(tmp_path / "x.vstack")
+    assert main(["build", paths[0], "-o", store]) == 0
+    assert main(["append", store, *paths[1:]]) == 1
+    assert "1.nc'" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize("source", [vs.FromName, vs.FromAttribute])
+def test_sources_of_labels_are_text(source):
+    with pytest.raises(TypeError, match=r"=\[1, 2\] is not"):
+        source([1, 2])

@@ -2,10 +2,12 @@
 
 from dataclasses import replace
 
+import cftime
 import numpy as np
 import pytest
 import xarray as xr
 
+import virtualstack as vs
 from tests.data.arrays import referenced_array
 from virtualstack.combine.absent import (
     absent_joined,
@@ -99,3 +101,41 @@ def test_a_variable_without_a_missing_value_has_a_remedy(dtype, cf, fill, why, v
     assert f"{why}. Set fill_value={{'v': {value}}}, or in" in message
     assert message.endswith(end)
     assert (caught.value.left, caught.value.left_url) == (array.dtype, array.a_url())
+
+
+@pytest.fixture
+def ragged(tmp_path):
+    """Two files with other latitudes."""
+    times = xr.date_range("2000-01-01", periods=4, freq="MS", calendar="360_day", use_cftime=True)
+    paths = []
+    for k in range(2):
+        own = times[2 * k : 2 * k + 2]
+        ds = xr.Dataset({"n": (("time", "lat"), np.full((2, 2), k, "i4"), {"units": "milliseconds"})})
+        ds = ds.assign_coords(time=own, lat=[k, k + 1])
+        ds["first"] = (("time", "lat"), np.stack([own.values] * 2, 1))
+        for name in ("time", "first"):
+            ds[name].encoding["units"] = "days since 2000-01-01"
+        paths.append(tmp_path / f"{k}.nc")
+        ds.to_netcdf(paths[-1], engine="netcdf4")
+    return paths
+
+
+def test_numbers_with_units_of_durations_are_missing_as_in_xarray(ragged):
+    """They are no durations without the attribute ``dtype``."""
+    found = vs.open_virtual_mfdataset(ragged, join="outer", drop_variables="first").virtual.open()
+    each = [xr.open_dataset(path, engine="netcdf4", drop_variables="first") for path in ragged]
+    expected = xr.concat(each, "time", join="outer", data_vars="minimal", coords="minimal", compat="override")
+    assert found["n"].dtype == expected["n"].dtype
+    xr.testing.assert_identical(found["n"], expected["n"])
+
+
+def test_dates_of_cftime_have_no_missing_value(ragged):
+    """xarray cannot write them either: the advice is another value, or to leave them out."""
+    with pytest.raises(CombineError, match="no stored value") as caught:
+        vs.open_virtual_mfdataset(ragged, join="outer")
+    filled, left_out = caught.value.remedies
+    assert "first" not in vs.open_virtual_mfdataset(ragged, join="outer", **left_out.arguments)
+    (name,) = filled.arguments["fill_value"]
+    day = cftime.Datetime360Day(1900, 1, 1)
+    options = {"join": "outer", "combine_options": {"fill_value": {name: day}}}
+    assert vs.open_virtual_mfdataset(ragged, **options).virtual.open()["first"].values[0, 2] == day

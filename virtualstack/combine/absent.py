@@ -14,7 +14,17 @@ from numpy.typing import NDArray
 
 from virtualstack.dataset import virtual_array
 from virtualstack.errors import Code, CombineError, ManifestError, Remedy
-from virtualstack.manifests import ABSENT, ChunkAxis, ChunkGrid, ChunkManifest, Fill, ManifestArray, stored_number
+from virtualstack.manifests import (
+    ABSENT,
+    ChunkAxis,
+    ChunkGrid,
+    ChunkManifest,
+    Fill,
+    ManifestArray,
+    decoding_keys,
+    stored_number,
+    unpack,
+)
 from virtualstack.manifests.cells import replaced
 
 type Mask = NDArray[np.bool_]
@@ -94,7 +104,7 @@ def with_missing_value(array: ManifestArray, fill_value: Any = None, /, *, name:
     """
     dtype = array.dtype
     fill_value = _unless_missing(dtype, fill_value)
-    if array.cf and dtype.kind in "iuf":
+    if dtype.kind in "iuf" and decoding_keys(array.cf):
         found = stored_number(dtype, array.cf, fill_value)
         if found is None:
             what = "a missing value" if fill_value is None else repr(fill_value)
@@ -149,6 +159,8 @@ def _no_text(array: ManifestArray) -> str | bytes:
 def _no_missing_value(array: ManifestArray, name: str, why: str) -> CombineError:
     value: Any = ...
     others = [Remedy("open the files with {}, which decodes numbers", unpack=True)]
+    if unpack(array).obstacle is not None:  # no number is a missing date of cftime
+        others = [Remedy("leave it out with", drop_variables=[name])]
     if array.dtype.kind in "ST":
         value, others = "" if array.dtype.kind == "T" else _no_text(array), []
     elif array.dtype.kind == "b" or array.cf.get("dtype") == "bool":

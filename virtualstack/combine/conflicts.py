@@ -19,6 +19,7 @@ from virtualstack.manifests import (
     Refusal,
     Unpacked,
     can_cast_floats,
+    decoding_keys,
     is_nan,
     other_meaning,
     same_dates_in,
@@ -195,10 +196,15 @@ def unpack_differing(
     """Return parts in which variables whose decoding attributes differ are decoded by their chunks; others stay packed.
 
     Variables in ``incomplete`` will have missing elements: they are decoded too if none of their numbers means that.
-    Small variables with dates of cftime, which have no fixed size, are loaded.
+    Small variables with dates of cftime, which have no fixed size, are loaded. The packing of a variable without
+    elements does not count: it becomes that of the others.
     """
     names = dict.fromkeys(name for part in parts for name in part.variables)
     made = list(parts)
+    if any(0 in part.sizes.values() for part in parts):
+        for name in names:
+            _pack_empty(name, made)
+        parts = [*made]
     for name in names:
         having = [i for i, part in enumerate(parts) if name in part.variables]
         members = [parts[i].variables[name] for i in having]
@@ -240,6 +246,18 @@ def of_one_dtype(parts: Sequence[Part], /) -> list[Part]:
     return made
 
 
+def _pack_empty(name: str, parts: list[Part]) -> None:
+    """Replace a variable that has no elements in some parts by none of the elements that it has in another one."""
+    like = next((x for part in parts if (x := part.variables.get(name)) is not None and x.size), None)
+    for i, part in enumerate(parts):
+        own = part.variables.get(name)
+        if like is None or own is None or own.size or not pack_differently([like, own]):
+            continue
+        none = like.isel({dim: slice(0) for dim, n in own.sizes.items() if not n and dim in like.dims})
+        if none.sizes == own.sizes:
+            parts[i] = part.with_variables({name: none})
+
+
 def pack_differently(members: Sequence[xr.Variable], /) -> bool:
     """Return whether the virtual ones of some variables are decoded differently."""
     arrays = [x for x in map(virtual_array, members) if x is not None]
@@ -249,7 +267,7 @@ def pack_differently(members: Sequence[xr.Variable], /) -> bool:
 def _has_no_missing_number(variable: xr.Variable) -> bool:
     """Return whether a variable has packed integers of which none reads as missing, and its chunks can decode them."""
     array = virtual_array(variable)
-    if array is None or array.dtype.kind not in "iu" or not array.cf:
+    if array is None or array.dtype.kind not in "iu" or not decoding_keys(array.cf):
         return False
     return stored_number(array.dtype, array.cf) is None and unpack(array).obstacle is None
 

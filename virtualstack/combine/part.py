@@ -112,8 +112,12 @@ class Part:
 
     @property
     def called(self) -> str:
-        """The source of the part in quotes, for messages."""
-        name = f"'{self.source or 'a dataset'}'"
+        """The source of the part in quotes, for messages; of a joined dataset, one of its files."""
+        if self.source is None:
+            arrays = (virtual_array(x) for x in self.variables.values())
+            url = next((url for array in arrays if array is not None and (url := array.a_url())), None)
+            return "'a dataset'" if url is None else f"a dataset of '{url}'"
+        name = f"'{self.source}'"
         return name if self.n_files < 2 else f"{name} (joined with {self.n_files - 1:,} more)"
 
     def absent_in(self, name: str, /) -> NDArray[np.bool_] | None:
@@ -222,7 +226,8 @@ def _tree(made: dict[str, ManifestGroup], like: ManifestGroup, path: str) -> Man
 
 def group_from(part: Part, stored: ManifestGroup, unchanged: Collection[str], /) -> ManifestGroup:
     """Return the group of a part; variables that are unchanged in the store stay the same objects."""
-    known = {(x.path, x.kind): x for x in reversed((*stored.refusals, *part.refusals))}  # the store's refusals win
+    added = [x for x in part.refusals if x.path not in unchanged]
+    known = {(x.path, x.kind): x for x in reversed((*stored.refusals, *added))}  # the store's refusals win
     made = to_group(replace(part, refusals=tuple(reversed(known.values()))).dataset())
     arrays = {name: stored.arrays[name] if name in unchanged else array for name, array in made.arrays.items()}
     return replace(made, arrays=arrays, loaded=made.loaded | (stored.loaded & arrays.keys()), not_text=stored.not_text)

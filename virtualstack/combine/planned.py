@@ -15,7 +15,7 @@ from xarray.indexes import PandasIndex
 
 from virtualstack.combine.align import align
 from virtualstack.combine.concat import concat_parts, may_follow, merge_parts
-from virtualstack.combine.conflicts import Rules, pack_differently
+from virtualstack.combine.conflicts import Rules, unpack_differing
 from virtualstack.combine.new_dim import with_new_dim
 from virtualstack.combine.part import Part
 from virtualstack.dataset import expand_dims, get_groups_below, loaded_variable, virtual_array
@@ -164,19 +164,12 @@ def _with_empty(
     if dim is None:  # another group of a tree
         joined = merge_parts([parts[k], empty], rules, storage)
     else:
-        empty = _with_dim_of(_packed_like(empty, parts[k], dim), parts[k], dim)
+        other, empty = unpack_differing([parts[k], empty], storage)
+        empty = _with_dim_of(empty, other, dim)
         followers = {name for name in empty.coordinates if may_follow(empty.variables[name])}
-        joined = concat_parts(align([parts[k], empty], rules, but=[dim]), dim, rules, storage, followers=followers)
+        joined = concat_parts(align([other, empty], rules, but=[dim]), dim, rules, storage, followers=followers)
         parts = [_with_dim_of(part, joined, dim) for part in parts]
     return [*parts[:k], joined, *parts[k + 1 :]]
-
-
-def _packed_like(empty: Part, other: Part, dim: str) -> Part:
-    """Return a part without elements along a dimension, whose packing does not count: it is that of another part."""
-    none = other.isel(dim, np.arange(0)).variables
-    names = [name for name, x in empty.variables.items() if dim in x.dims and name in none and dim in none[name].dims]
-    packed = {name: none[name] for name in names if pack_differently([none[name], empty.variables[name]])}
-    return empty.with_variables(packed)
 
 
 def _with_dim_of(part: Part, other: Part, dim: str) -> Part:

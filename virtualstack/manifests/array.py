@@ -17,7 +17,7 @@ from virtualstack.codecs.cast import cast_codec, cast_numbers
 from virtualstack.errors import READ_VALUES, ChunkAlignmentError, CombineError, ManifestError, Remedy
 from virtualstack.location import Access
 from virtualstack.manifests.cells import CellBox, along, blocks, first_cell
-from virtualstack.manifests.cf import can_cast_floats, differing_key
+from virtualstack.manifests.cf import can_cast_floats, decoding_keys, differing_key
 from virtualstack.manifests.chunk_manifest import ChunkManifest
 from virtualstack.manifests.encoding import ChunkEncoding, Fill, native
 from virtualstack.manifests.grid import ChunkGrid
@@ -325,7 +325,7 @@ class ManifestArray(NDArrayOperatorsMixin):
             raise self._no_cast(wanted, f"which casting={casting!r} does not allow")
         if wanted == self.dtype or (wanted.kind == self.dtype.kind and wanted.kind in "SU" and not wanted.itemsize):
             return self
-        packed = self.cf.keys() - ({"_Encoding"} if self.dtype.kind == "S" else set())
+        packed = decoding_keys(self.cf) - ({"_Encoding"} if self.dtype.kind == "S" else set())
         if packed and not can_cast_floats(self.cf, self.dtype, wanted):
             remedy = Remedy("open the files with {}, which decodes each by its own attributes", unpack=True)
             raise self._no_cast(wanted, f"but its numbers are packed by {sorted(self.cf)}", remedy)

@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Set
 from typing import Any
 
 import numpy as np
 
-from virtualstack.codecs.cf_times import DURATIONS, same_dates
+from virtualstack.codecs.cf_times import DURATIONS, datetime_units, same_dates
 
 _PACKING = ("scale_factor", "add_offset")
 _MISSING = frozenset({"_FillValue", "missing_value"})
@@ -38,6 +38,16 @@ def value_changing(attributes: Mapping[str, Any], /) -> dict[str, Any]:
     if isinstance(units, str) and (" since " in units or units in DURATIONS):
         picked.update({key: attributes[key] for key in ("units", "calendar") if key in attributes})
     return picked
+
+
+def decoding_keys(cf: Mapping[str, Any], /) -> Set[str]:
+    """Return the attributes by which xarray decodes numbers by default: units of durations alone are none.
+
+    >>> decoding_keys({"units": "milliseconds"}), decoding_keys({"units": "milliseconds", "_FillValue": -1})
+    (set(), {'_FillValue'})
+    """
+    is_plain = "dtype" not in cf and not datetime_units(cf.get("units"))
+    return cf.keys() - ({"units"} if is_plain else set())
 
 
 def differing_key(left: Mapping[str, Any], right: Mapping[str, Any], dtype: np.dtype[Any], /) -> str | None:

@@ -15,6 +15,7 @@ from xarray import conventions
 from virtualstack.cache import ByteCache
 from virtualstack.codecs.cf_times import CODING_ERRORS, datetime_units
 from virtualstack.errors import Remedy, VirtualValuesError
+from virtualstack.manifests.cf import decoding_keys
 from virtualstack.sizes import human_bytes
 
 MAX_VALUES_BYTES = 1 << 24
@@ -43,10 +44,7 @@ class _Array(Protocol):
 
 def values_of(array: _Array, what: str, /) -> NDArray[Any]:
     """Return all values of a small array, read-only."""
-    unpacked = {*_MISSING} if array.dtype.kind == "f" else {"_Encoding"}
-    if "dtype" not in array.cf and not datetime_units(array.cf.get("units")):
-        unpacked.add("units")  # those of numbers, which xarray does not decode
-    packing = sorted(array.cf.keys() - unpacked)
+    packing = sorted(decoding_keys(array.cf) - ({*_MISSING} if array.dtype.kind == "f" else {"_Encoding"}))
     if packing:
         raise needs_values(array, f"{what}, and its numbers are packed by {packing}", Remedy("open with", unpack=True))
     values = numbers_of(array, what)
@@ -56,9 +54,8 @@ def values_of(array: _Array, what: str, /) -> NDArray[Any]:
 def decoded_values(array: _Array, what: str, /) -> NDArray[Any]:
     """Return all values of a small array as xarray decodes them."""
     numbers = numbers_of(array, what)
-    has_times = "dtype" in array.cf or datetime_units(array.cf.get("units"))
     try:
-        return _decoded(numbers, {key: value for key, value in array.cf.items() if key != "units" or has_times})
+        return _decoded(numbers, {key: array.cf[key] for key in decoding_keys(array.cf)})
     except CODING_ERRORS as error:
         raise needs_values(array, f"{what}, and it cannot be decoded: {error}") from error
 

@@ -7,6 +7,8 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 from urllib.parse import unquote
 
+from virtualstack.errors import check_type
+
 
 @dataclass(frozen=True, slots=True)
 class FromName:
@@ -49,6 +51,7 @@ class FromName:
     format: str | None = field(default=None, kw_only=True)
 
     def __post_init__(self) -> None:
+        check_type("pattern", self.pattern, str, "a regular expression")
         try:
             groups = re.compile(self.pattern).groups
         except re.error as error:
@@ -113,3 +116,6 @@ class FromAttribute:
 
     name: str
     format: str | None = field(default=None, kw_only=True)
+
+    def __post_init__(self) -> None:
+        check_type("name", self.name, str, "the name of an attribute")
