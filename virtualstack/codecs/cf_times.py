@@ -127,7 +127,8 @@ def decode_datetimes(numbers: NDArray[Any], units: str, calendar: str | None, /)
     low, high = present.min().item(), present.max().item()
     if line is not None and all(_fits(x, *line) for x in (low, high)):
         origin, step = line
-        signed = numbers if is_float else numbers.astype(np.int64, copy=False)
+        known = np.where(missing, numbers.dtype.type(0), numbers) if has_missing else numbers
+        signed = known if is_float else known.astype(np.int64, copy=False)
         dates = (signed * np.int64(step)).astype(np.int64, copy=False)
         dates += origin
         if has_missing:
