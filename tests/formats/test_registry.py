@@ -67,7 +67,7 @@ def test_formats_are_found_by_their_first_bytes(reader, data, write):
 @pytest.mark.parametrize(
     ("data", "hint"),
     [
-        (b"<!DOCTYPE html><html>login", "it is a web page.*check the URL and credentials"),
+        (b"<!DOCTYPE html><html>login", "is a web page.*Check the URL and credentials, or end the URL"),
         (b"\n <HTML>", "web page"),
         (b"\x1f\x8b\x08\0", "compressed with gzip"),
         (b"BZh91AY", "compressed with bzip2"),

@@ -16,6 +16,7 @@ import xarray as xr
 import virtualstack as vs
 from tests.serve.running import find_free_port
 from virtualstack.cli.command import main
+from virtualstack.errors import UnknownFormatError
 from virtualstack.serve import workers
 from virtualstack.serve.metrics import forget_ended_processes
 
@@ -69,6 +70,23 @@ def test_cubes_are_served(rain, workers):
     assert "gone is not served: " in messages
     assert '127.0.0.1 "GET /all/rain/zarr.json" 200 ' in messages
     assert "Traceback" not in messages
+
+
+def test_what_to_type_is_said(rain):
+    """The line opens the first cube; without the last slash, the error says to add it."""
+    port = find_free_port()
+    command = [VIRTUALSTACK, "serve", "rain.vstack", f"--port={port}"]
+    server = subprocess.Popen(command, cwd=rain, stderr=subprocess.PIPE, text=True)
+    try:
+        first_answer(server, f"http://127.0.0.1:{port}/rain/zarr.json")
+        said = next(line for line in server.stderr if "in a browser" in line)
+        call = said.partition("in Python: ")[2].strip()
+        assert eval(call, {"xr": xr}).sizes["time"] > 0
+        with pytest.raises(UnknownFormatError, match="or end the URL of a zarr group or a folder with '/'"):
+            vs.open_virtual_dataset(f"http://127.0.0.1:{port}/rain")
+    finally:
+        server.send_signal(2)
+        server.communicate(timeout=30)
 
 
 def lines_of(url):

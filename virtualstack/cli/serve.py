@@ -151,6 +151,10 @@ def serve(
                 say("error", f"{name} is not served: {worded(refused[name])}")
             else:
                 say("note", f"{address}/{name}/ serves {absolute_url(cube)}")
+        shown = next((name for name in named if name not in refused), None)
+        if shown is not None and not token:
+            call = f'xr.open_dataset("{address}/{shown}/", engine="virtualstack")'
+            say("note", f"open {address}/ in a browser, or a cube in Python: {call}")
         if not is_local and not token:
             say("warning", "everyone who reaches this machine can read these cubes; --token asks for a secret")
 

@@ -488,7 +488,9 @@ def _by_far_magic(source: Source) -> Format | None:
 def _refuse_known(head: bytes, text: bytes, url: str) -> None:
     hint = next((hint for magic, hint in _HINTS if head.startswith(magic)), None)
     if text[:64].lower().startswith(_HTML):
-        hint = "it is a web page: the server answered with a login or error page; check the URL and credentials"
+        folder = Remedy("end the URL of a zarr group or a folder with '/'")
+        advice = [Remedy("check the URL and credentials"), *([] if url.endswith("/") else [folder])]
+        raise UnknownFormatError(f"'{url}' is a web page, not a data file", *advice, url=url)
     if hint is not None:
         raise UnknownFormatError(f"'{url}' is not a data file: {hint}", url=url)
 
