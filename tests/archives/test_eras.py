@@ -1,6 +1,9 @@
 """Stores whose files change packing, dtype, codec, chunks, units, variables or levels go on, night by night."""
 
+import os
+
 import icechunk
+import netCDF4
 import numpy as np
 import pytest
 import xarray as xr
@@ -87,6 +90,28 @@ def test_a_store_of_all_files_takes_some_again(reverse, join, tmp_path):
         here = found.isel(time=slice(2 * n, 2 * n + 2))
         for name in own.data_vars:
             np.testing.assert_array_equal(here[name].reindex_like(own[name]), own[name], err_msg=name)
+
+
+@FIRST
+@pytest.mark.parametrize("how", ["build", "update"])
+def test_changed_files_of_all_eras_are_refreshed(how, reverse, join, tmp_path):
+    """With the bounds of their times, whose units are those of the times of each file."""
+    paths, url = write(tmp_path, is_lacking=join == "outer", reverse=reverse), tmp_path / "x.vstack"
+    if how == "build":
+        vs.open_virtual_mfdataset(paths, join=join).virtual.to_vstack(url)
+    else:
+        vs.Repository.create(url, paths[0]).update(paths[1:], join=join)
+    for n, path in enumerate(paths):
+        with netCDF4.Dataset(path, "a") as file:
+            file.set_auto_maskandscale(False)
+            for variable in file.variables.values():
+                if variable.ndim == 3:
+                    variable[1, 1, 1] = 7
+            file["time_bnds"][:] = file["time_bnds"][:] + 0.25
+        os.utime(path, (1000 + n, 1000 + n))
+    found = vs.Repository.open(url).refresh()
+    assert (len(found.refreshed), found.left) == (5, ())
+    check(url, paths)
 
 
 @FIRST

@@ -160,6 +160,31 @@ def test_sources_that_do_not_fit_are_left(tmp_path, archive, changes, reason):
         now["t"][2].load()
 
 
+@pytest.mark.parametrize("change", [{"dtype": "f8"}, {"packing": True}, {"lines": (1, 2, 4)}, "damage"])
+def test_sources_that_do_not_fit_are_masked_and_placed_again(tmp_path, archive, change):
+    """So that all others are read together; an update of the file puts it back."""
+    before, good = as_read(archive), archive[1].read_bytes()
+    if change == "damage":
+        archive[1].write_bytes(good[:100])
+    else:
+        rewrite(archive[1], **change)
+    os.utime(archive[1], (2000, 2000))
+    found = opened(tmp_path).refresh(changed="mask")
+    assert (names(found.masked), found.left, found.is_complete) == (["001.nc"], (), True)
+    assert [names([url]) for url, _ in found.misfits] == [["001.nc"]]
+    assert found.table["reason"].tolist() == [found.misfits[0][1]]
+    assert f"  masked: file://{archive[1]}: " in repr(found)
+    expected = before["t"].astype("f4").copy()
+    expected[2:4] = np.nan
+    xr.testing.assert_equal(found.repository.open_dataset()["t"].load(), expected)
+    assert found.repository.verify().is_good
+    if change == "damage":
+        archive[1].write_bytes(good)
+    again = found.repository.update(str(archive[1]), "time")
+    files = [xr.load_dataset(path, engine="netcdf4")["t"] for path in archive]
+    xr.testing.assert_equal(again.open_dataset()["t"].load(), xr.concat(files, "time"))
+
+
 def test_floats_that_are_packed_now_are_unpacked(tmp_path, archive):
     """The store has values as they are, and the file says how its numbers become values."""
     rewrite(archive[1], scale=2)

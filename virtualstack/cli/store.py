@@ -132,6 +132,12 @@ def verify(store: str, allow: tuple[str, ...], storage: Any, at: Any, sample: in
     default="keep",
     help="What to do with chunks of missing sources [default: keep; mask makes them missing values].",
 )
+@option(
+    "--changed",
+    type=choice(OnMissing),
+    default="keep",
+    help="What to do with chunks of changed sources that do not fit [default: keep; mask makes them missing values].",
+)
 @options.message
 @options.dry_run
 @options.reader
@@ -142,6 +148,7 @@ def refresh(
     allow: tuple[str, ...],
     storage: Any,
     missing: OnMissing,
+    changed: OnMissing,
     message: str | None,
     dry_run: bool,
     reader: str | None,
@@ -152,6 +159,7 @@ def refresh(
     with maybe_dry(dry_run) as record:
         done = open_store(store, allow, storage).refresh(
             missing=missing,
+            changed=changed,
             reader=reader,
             executor=executor,
             message=message,

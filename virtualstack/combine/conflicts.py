@@ -140,6 +140,7 @@ def _names(option: str, value: object) -> Any:
 
 
 _MISSING = frozenset({"_FillValue", "missing_value"})
+_NUMBERS = "biufc"
 
 
 def joined(arrays: Sequence[ManifestArray], axis: int, /) -> ManifestArray:
@@ -157,8 +158,10 @@ def joined(arrays: Sequence[ManifestArray], axis: int, /) -> ManifestArray:
     return cast(ManifestArray, found)
 
 
-def floats_like(array: ManifestArray, like: ManifestArray, /) -> ManifestArray:
-    """Return floats in the dtype and with the missing values of another array, if no value changes by it."""
+def numbers_like(array: ManifestArray, like: ManifestArray, /) -> ManifestArray:
+    """Return numbers in the dtype of another array if xarray joins both in it, and floats with its missing values."""
+    if not array.cf and not like.cf and {array.dtype.kind, like.dtype.kind} <= set(_NUMBERS):
+        return array.astype(like.dtype) if np.result_type(array.dtype, like.dtype) == like.dtype else array
     if array.dtype.kind != "f" or not np.can_cast(array.dtype, like.dtype) or not _is_masked_alone(like):
         return array
     if _is_masked_alone(array) and all(map(is_nan, like.cf.values())) and other_meaning(array, like) is not None:
@@ -176,7 +179,7 @@ def unpacked_like(variable: xr.Variable, array: ManifestArray, like: ManifestArr
     if is_packed(like) or not is_packed(array):
         return variable
     unpacked = unpack(array, decode_times=like.dtype.kind in "mM")
-    if unpacked.obstacle is not None or floats_like(unpacked.array, like).dtype != like.dtype:
+    if unpacked.obstacle is not None or numbers_like(unpacked.array, like).dtype != like.dtype:
         return variable
     return _with_unpacked(variable, array, unpacked)
 
@@ -220,9 +223,6 @@ def unpack_differing(
                 made[i], variables={**made[i].variables, name: variable}, refusals=(*made[i].refusals, note)
             )
     return made
-
-
-_NUMBERS = "biufc"
 
 
 def of_one_dtype(parts: Sequence[Part], /) -> list[Part]:

@@ -12,7 +12,7 @@ import xarray as xr
 from virtualstack.combine.absent import missing_variable
 from virtualstack.combine.align import LABELS_REMEDY, align
 from virtualstack.combine.concat import check_calendars, may_follow
-from virtualstack.combine.conflicts import Rules, floats_like, in_some, is_packed, merge_attributes, unpacked_like
+from virtualstack.combine.conflicts import Rules, in_some, is_packed, merge_attributes, numbers_like, unpacked_like
 from virtualstack.combine.part import Part
 from virtualstack.dataset import loaded_dataset, loaded_variable, to_group, virtual_array
 from virtualstack.dataset.variables import virtual_variable
@@ -159,7 +159,7 @@ def _fitted_variable(name: str, part: Part, stored: Part, storage: Storage) -> x
             return loaded_variable(name, mine, storage, url=part.source)
         variable = unpacked_like(variable, mine, its)
         mine = cast(ManifestArray, virtual_array(variable))
-        return xr.Variable(variable.dims, floats_like(mine, its), variable.attrs, variable.encoding)
+        return xr.Variable(variable.dims, numbers_like(mine, its), variable.attrs, variable.encoding)
     if its is None:
         return variable
     encoding = {**its.cf, **({} if its.dtype.kind in TEXT else {"dtype": its.dtype})}

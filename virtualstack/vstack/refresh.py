@@ -38,7 +38,7 @@ from virtualstack.storage import Storage
 from virtualstack.storage.digests import ALL
 from virtualstack.verify import values_differ
 from virtualstack.vstack.format.snapshot import Snapshot
-from virtualstack.vstack.rescan import Rescan, Scanned, rescan
+from virtualstack.vstack.rescan import Rescan, Scanned, rescan, why_not
 from virtualstack.vstack.save import Stored
 from virtualstack.vstack.shown import WRITE_AGAIN, Cells, cells_of_sources, check_order, shown_in
 from virtualstack.vstack.verify import SourceProblem, stale_sources
@@ -62,7 +62,9 @@ class Refreshed[R: _AtSnapshot]:
     refreshed
         URLs of the sources whose new chunks are in the store.
     masked
-        URLs of missing sources whose chunks are ABSENT now.
+        URLs of the sources whose chunks are ABSENT now, because the sources are missing or do not fit.
+    misfits
+        URLs of those of them that have changed and do not fit, each with the reason.
     left
         URLs of the sources that were left unchanged in the store, each with the reason.
     """
@@ -70,6 +72,7 @@ class Refreshed[R: _AtSnapshot]:
     repository: R
     refreshed: tuple[str, ...] = ()
     masked: tuple[str, ...] = ()
+    misfits: tuple[tuple[str, str], ...] = ()
     left: tuple[tuple[str, str], ...] = ()
 
     @property
@@ -81,15 +84,17 @@ class Refreshed[R: _AtSnapshot]:
     def table(self) -> pd.DataFrame:
         """Table with one row for each source that was refreshed, masked or left."""
         rows = [(url, "refreshed", "") for url in self.refreshed]
-        rows += [(url, "masked", "") for url in self.masked]
+        rows += [(url, "masked", dict(self.misfits).get(url, "")) for url in self.masked]
         rows += [(url, "left", reason) for url, reason in self.left]
         return pd.DataFrame(rows, columns=["url", "status", "reason"])
 
     def __repr__(self) -> str:
         done = [f"{len(self.refreshed)} refreshed", *([f"{len(self.masked)} masked"] if self.masked else [])]
         lines = [f"snapshot {self.repository.snapshot.number}: {', '.join(done)}, {len(self.left)} left"]
-        n_more = len(self.left) - MAX_SHOWN_ITEMS
-        lines += [f"  left: {url}: {reason}" for url, reason in self.left[:MAX_SHOWN_ITEMS]]
+        named = [f"  masked: {url}: {reason}" for url, reason in self.misfits]
+        named += [f"  left: {url}: {reason}" for url, reason in self.left]
+        n_more = len(named) - MAX_SHOWN_ITEMS
+        lines += named[:MAX_SHOWN_ITEMS]
         return printable("\n".join(lines + [f"  ... {n_more} more"] * (n_more > 0)))
 
 
@@ -101,10 +106,12 @@ def refresh[R: _AtSnapshot](
     /,
     *,
     missing: OnMissing = "keep",
+    changed: OnMissing = "keep",
     message: str | None = None,
 ) -> Refreshed[R]:
     """Scan changed sources again; see :meth:`Repository.refresh`. ``open_at`` opens the repository at a snapshot."""
     check_word("missing", missing, OnMissing)
+    check_word("changed", changed, OnMissing)
     shown = shown_in(store.group, store.opened.archive(store.snapshot))
     storage = storage.only(store.opened.permission)
     stale = stale_sources(shown, storage)
@@ -116,22 +123,31 @@ def refresh[R: _AtSnapshot](
         cells[url][path] = found
     masked = [url for url in cells if told[url].status == "missing"]
     overlays: dict[str, list[Overlay]] = {}
-    for url in masked:
-        for path, each in cells[url].items():
-            overlays.setdefault(path, []).extend(_masks(each))
     refreshed: list[str] = []
+    misfits: list[tuple[str, str]] = []
     left = [(x.url, x.reason) for x in stale.problems if x.url not in wanted]
-    changed = {url: each for url, each in cells.items() if told[url].status == "changed"}
-    nodes = with_inherited(store.group) if changed else {}
-    for url, group in rescan(changed, storage, how):
+    scanned = {url: each for url, each in cells.items() if told[url].status == "changed"}
+    nodes = with_inherited(store.group) if scanned else {}
+    for url, found_now in rescan(scanned, storage, how):
         was = told[url].recorded
-        made = group if isinstance(group, str) else _made(store, nodes, group, was, cells[url], storage, how)
-        if isinstance(made, str):
-            left.append((url, made))
+        made = (
+            _made(store, nodes, found_now, was, cells[url], storage, how)
+            if isinstance(found_now, Scanned)
+            else found_now
+        )
+        if isinstance(made, Exception):
+            if changed == "mask" and not isinstance(made, StorageError):
+                misfits.append((url, why_not(made)))
+            else:
+                left.append((url, why_not(made)))
             continue
         refreshed.append(url)
         for path, over in made.items():
             overlays.setdefault(path, []).extend(over)
+    masked += [url for url, _ in misfits]
+    for url in masked:
+        for path, each in cells[url].items():
+            overlays.setdefault(path, []).extend(_masks(each))
     snapshot = store.snapshot
     if overlays:
         said = message or _said(told, refreshed, masked)
@@ -139,13 +155,17 @@ def refresh[R: _AtSnapshot](
         checksums = bool(known) and all(x is not None and x.ranges == ALL for x in known)
         snapshot = store.write(store.group, overlays=overlays, message=said, checksums=checksums)
     return Refreshed(
-        repository=open_at(snapshot), refreshed=tuple(refreshed), masked=tuple(masked), left=tuple(sorted(left))
+        repository=open_at(snapshot),
+        refreshed=tuple(refreshed),
+        masked=tuple(masked),
+        misfits=tuple(misfits),
+        left=tuple(sorted(left)),
     )
 
 
 def _said(told: Mapping[str, SourceProblem], refreshed: list[str], masked: list[str]) -> str:
     parts = [f"refreshed {counted(len(refreshed), 'source')}"] if refreshed else []
-    return ", ".join(parts + ([f"masked {counted(len(masked), 'missing source')}"] if masked else []))
+    return ", ".join(parts + ([f"masked {counted(len(masked), 'source')}"] if masked else []))
 
 
 def _masks(cells: Cells) -> Iterator[Overlay]:
@@ -170,8 +190,8 @@ def _made(
     cells: Mapping[str, Cells],
     storage: Storage,
     how: Rescan,
-) -> dict[str, list[Overlay]] | str:
-    """Return the new chunks of a source for its cells, or the reason why they do not fit or may not be read.
+) -> dict[str, list[Overlay]] | Exception:
+    """Return the new chunks of a source for its cells, or the error that says why they do not fit or may not be read.
 
     ``nodes`` are the groups of the store by path, with the coordinates that they inherit.
     """
@@ -189,7 +209,7 @@ def _made(
         found = {x.url for each in made.values() for over in each for x in over.manifest.tables.locations}
         store.opened.permission.check(sorted(found))  # a document of references names other files than itself
     except (CombineError, ReaderError, StorageError) as error:
-        return str(error)
+        return error
     return made
 
 
@@ -205,7 +225,7 @@ def _placed(
     loaded = bundled_in(stored)
     old = loaded_dataset(stored, storage, loaded)
     new = loaded_dataset(source, storage, loaded)
-    new = _expand_dims_like(old, new)
+    new = _in_order_of(old, _expand_dims_like(old, new))
     region = _region(cells, old, new)
     for name in sorted((stored.arrays.keys() & source.arrays.keys()) - loaded - cells.keys()):
         _check_inline(stored.arrays[name], source, region, storage, name)
@@ -239,6 +259,15 @@ def _expand_dims_like(old: xr.Dataset, new: xr.Dataset) -> xr.Dataset:
         if lacking:
             made[name] = expand_dims(variable, lacking)
     return new.assign(made)
+
+
+def _in_order_of(old: xr.Dataset, new: xr.Dataset) -> xr.Dataset:
+    """Return a dataset with its labels in the order that a store has them in, such as levels from the top."""
+    for dim in new.indexes.keys() & old.indexes.keys():
+        at = old.indexes[dim].get_indexer_for(new.indexes[dim])
+        if len(at) == new.sizes[dim] and (at >= 0).all() and (np.diff(at) < 0).any():
+            new = new.isel({dim: np.argsort(at)})
+    return new
 
 
 type _Runs = tuple[tuple[slice, slice], ...]

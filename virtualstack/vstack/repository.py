@@ -999,6 +999,7 @@ class Repository:
         self,
         *,
         missing: OnMissing = "keep",
+        changed: OnMissing = "keep",
         reader: str | Reader | None = None,
         executor: ExecutorLike = None,
         message: str | None = None,
@@ -1006,9 +1007,9 @@ class Repository:
     ) -> Refreshed[Repository]:
         """Scan changed sources again, and replace their chunks, all in one snapshot.
 
-        A source that does not fit is left unchanged and reported in ``left``: its shape, chunk boundaries, dtype,
-        attributes that decode values, or values that the store holds itself (such as coordinates) differ. Values
-        that you wrote with ``write`` stay with their chunks, and so do earlier snapshots.
+        A source that does not fit is reported in ``left``: its shape, chunk boundaries or dtype would change the store,
+        or values that the store holds itself (such as coordinates) differ. Place it again with :meth:`update`, or mask
+        it with ``changed``. Values that you wrote with ``write`` stay with their chunks, and so do earlier snapshots.
 
         Variables are matched by name, and elements by label, or by position along dimensions without labels. A source
         is left if its chunks were reversed or reordered along such a dimension. Do not use ``refresh`` if, before
@@ -1021,6 +1022,9 @@ class Repository:
             Treatment of missing sources. ``"keep"``: the references stay. ``"mask"``: their chunks become ABSENT: the
             data should exist, but have no source (docs/explanation/chunk-states.md). Such chunks read as missing
             values, or as fill values if the variable has no missing value.
+        changed
+            Treatment of changed sources that do not fit or are damaged. ``"keep"``: the references stay, and reading
+            them is an error. ``"mask"``: their chunks become ABSENT, so that all others can be read together.
         reader
             Name of a reader (see :func:`virtualstack.list_readers`), or a reader with options. By default it is
             detected for each source.
@@ -1062,4 +1066,6 @@ class Repository:
         """
         allow = read_allowed_urls(self.allow)
         how = Rescan(reader=reader, executor=executor, allow=allow, progress=progress)
-        return refresh(self._stored, self.objects.storage, how, self._at, missing=missing, message=message)
+        return refresh(
+            self._stored, self.objects.storage, how, self._at, missing=missing, changed=changed, message=message
+        )

@@ -64,12 +64,12 @@ def _stands_for_others(name: str, group: ManifestGroup) -> bool:
 
 def rescan(
     cells: Mapping[str, Mapping[str, Cells]], storage: Storage, how: Rescan, /
-) -> Iterator[tuple[str, Scanned | str]]:
-    """Scan the sources of cells; yield the groups of each source, or the reason why it has none."""
+) -> Iterator[tuple[str, Scanned | Exception]]:
+    """Scan the sources of cells; yield the groups of each source, or the error that says why it has none."""
 
     def scanned(
         urls: list[str], *, is_tree: bool | None, progress: Progress | bool | None = None
-    ) -> dict[str, ManifestGroup | str]:
+    ) -> dict[str, ManifestGroup | Exception]:
         if not urls:
             return {}
         options = ReadOptions(is_tree=is_tree, allow=how.allow)
@@ -82,20 +82,23 @@ def rescan(
             options=options,
             progress=progress,
         )
-        groups: dict[str, ManifestGroup | str] = {url: _why(error) for url, error in found.errors}
-        return groups | dict(zip(found.urls, found.groups, strict=True))
+        return dict(found.errors) | dict(zip(found.urls, found.groups, strict=True))
+
+    def lacks(url: str, tree: ManifestGroup | Exception) -> bool:
+        return isinstance(tree, ManifestGroup) and any(not _has(tree, path) for path in cells[url])
 
     trees = scanned(list(cells), is_tree=True, progress=how.progress)
-    elsewhere = [
-        url for url, tree in trees.items() if not isinstance(tree, str) and any(not _has(tree, x) for x in cells[url])
-    ]
-    datasets = scanned(elsewhere, is_tree=None)
+    datasets = scanned([url for url, tree in trees.items() if lacks(url, tree)], is_tree=None)
     for url in cells:
         tree, alone = trees[url], datasets.get(url)
-        yield url, tree if isinstance(tree, str) else Scanned(tree, None if isinstance(alone, str) else alone)
+        if isinstance(tree, ManifestGroup):
+            yield url, Scanned(tree, alone if isinstance(alone, ManifestGroup) else None)
+        else:
+            yield url, tree
 
 
-def _why(error: Exception) -> str:
+def why_not(error: Exception, /) -> str:
+    """Return why a source was not scanned, or does not fit."""
     if isinstance(error, UnknownFormatError):
         remedy = "If this file is a chunk of a zarr store, open the whole zarr store, and write its variables again"
         return f"{error}. {remedy}"
