@@ -294,7 +294,8 @@ class Targets:
         *,
         storage: StorageLike = None,
         allow: Allow = None,
-        mode: Literal["w-", "w"] = "w-",
+        group: str | None = None,
+        mode: Literal["w-", "w", "a"] = "w-",
         append_dim: str | None = None,
         region: Any = None,
         ordered: bool = True,
@@ -307,9 +308,9 @@ class Targets:
         """Write a vstack, or add a snapshot to an existing one.
 
         Datasets and trees have this method. ``xr.open_dataset(target, engine="virtualstack")`` opens one group of the
-        store, and ``xr.open_datatree`` all groups. Without ``append_dim``, ``region`` and ``mode="w"``, the store must
-        be new. Give at most one of these three; ``ordered`` and ``join`` need ``append_dim``, and ``combine_options``
-        needs ``append_dim`` or ``region``.
+        store, and ``xr.open_datatree`` all groups. Without ``append_dim``, ``region`` and ``mode``, the store or the
+        group must be new. Give at most one of these three; ``ordered`` and ``join`` need ``append_dim``, and
+        ``combine_options`` needs ``append_dim`` or ``region``.
 
         Parameters
         ----------
@@ -321,9 +322,13 @@ class Targets:
         allow
             URLs or paths that a store from a network may name, although they are local files or private hosts. With
             `vs.Listed`, only these may be read, and the folder of the store (docs/explanation/permission.md).
+        group
+            Path of the group of the store that is written; groups above it and beside it stay. By default: the root.
         mode
-            ``"w-"`` writes a new store, or adds to an existing one by ``append_dim`` or ``region``. ``"w"`` makes the
-            data the newest snapshot of a store that may exist already, and keeps its earlier snapshots. Chunks that are
+            ``"w-"`` writes a new store or group, or adds to an existing one by ``append_dim`` or ``region``. ``"a"``
+            adds variables, groups and attributes, and replaces those of the same names; what the data lack stays, and
+            is not written again. Labels that other variables of the store have must be equal. ``"w"`` makes the data
+            the newest snapshot of a store that may exist already, and keeps its earlier snapshots. Chunks that are
             already in the store are not written again. If the data were opened from the newest snapshot, commits of
             others since then are kept; if both changed the same variables, the call raises `ConflictError`. If the data
             were opened from an earlier snapshot (``at=``), they replace everything that was committed after it.
@@ -396,12 +401,12 @@ class Targets:
         """
         from virtualstack.vstack.save import save
 
-        group = self.to_group()
-        reached = _with_access(storage, group)
-        group = _named(group, reached)
+        made = self.to_group()
+        reached = _with_access(storage, made)
         save(
-            group,
+            _named(made, reached),
             target,
+            path=group,
             storage=reached,
             allow=allow,
             mode=mode,

@@ -9,7 +9,7 @@ from datetime import timedelta
 from functools import cached_property, partial
 from inspect import Parameter, signature
 from types import EllipsisType
-from typing import TYPE_CHECKING, Any, ClassVar, Literal, Unpack
+from typing import TYPE_CHECKING, Any, ClassVar, Literal, Unpack, cast
 
 import xarray as xr
 
@@ -18,6 +18,7 @@ from virtualstack.api.values import VALUE_OPTIONS, ValueOptions
 from virtualstack.combine.addition import Addition, growing_dimension
 from virtualstack.combine.align import LABELS_REMEDY
 from virtualstack.combine.fitting import Fitting
+from virtualstack.combine.members import with_members
 from virtualstack.combine.precedence import Prefer, check_prefer
 from virtualstack.combine.update import updated
 from virtualstack.drawing.axes import plot_timeline
@@ -555,6 +556,58 @@ class Repository:
         is_tree = bool(store.group.groups)
         (group,) = groups_from([part], storage, self.allow, is_tree=is_tree, drop_variables=drop_variables)
         return self._at(store.add(group, addition, message=message, relative=relative, checksums=checksums))
+
+    def edit(
+        self,
+        change: Callable[[xr.Dataset], xr.Dataset],
+        /,
+        *,
+        group: str | None = None,
+        message: str | None = None,
+    ) -> Repository:
+        """Change names, attributes, encodings or variables of a group, as one new snapshot.
+
+        References that stay are not written again, and no chunk is read.
+
+        Parameters
+        ----------
+        change
+            Function that gets the group as a virtual dataset, and returns what the group becomes. For example, it calls
+            ``drop_vars``, ``rename`` or ``assign_attrs`` of xarray, or ``.virtual.set_encoding``.
+        group
+            Path of the group. By default: the root. Other groups stay as they are.
+        message
+            Message of the snapshot, for the log.
+
+        Returns
+        -------
+        Repository
+            The repository at the new snapshot; the same one if nothing has changed.
+
+        Raises
+        ------
+        ConflictError
+            Another writer has changed the same variables meanwhile.
+        WriterError
+            Groups below the group have labels of another length than a dimension that was changed.
+
+        Examples
+        --------
+        >>> import xarray as xr
+        >>> import virtualstack as vs
+        >>> xr.Dataset({"rain": ("time", [1.0, 2.0])}).to_netcdf("day.nc", engine="netcdf4")
+        >>> repo = vs.Repository.create("rain.vstack", vs.open_virtual_dataset("day.nc"))
+        >>> repo = repo.edit(lambda vds: vds.rename(rain="precipitation").assign_attrs(title="Two days"))
+        >>> repo.open_dataset()["precipitation"].values
+        array([1., 2.])
+        """
+        path, stored = (group or "").strip("/"), self._stored
+        groups = stored.node(path).groups
+        vds = cast(xr.DataTree, self.open_virtual_datatree()[f"/{path}"]).to_dataset(inherit=False)
+        made: ManifestGroup = change(vds).virtual.to_group()
+        new = replace(made, groups=groups)
+        tree = with_members(stored.group, new, path, "w", self.objects.storage)
+        return self._at(stored.write(tree, message=message))
 
     def write(
         self,

@@ -6,9 +6,10 @@ import os
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
-from typing import Any, Literal
+from typing import Any
 
 from virtualstack.combine.addition import Addition
+from virtualstack.combine.members import Mode, with_members
 from virtualstack.combine.region import Region
 from virtualstack.errors import Remedy, WriterError
 from virtualstack.location import absolute_url
@@ -60,18 +61,29 @@ class Stored:
         access = objects.storage.only(self.opened.permission).access(objects.url)
         return self.opened.group(self.snapshot).with_access(access)
 
+    def node(self, path: str, /) -> ManifestGroup:
+        """Return the group at a path."""
+        found = self.group if not path else self.group[path]
+        if isinstance(found, ManifestGroup):
+            return found
+        raise KeyError(f"'{path}' is a variable of '{self.url}', and no group")
+
     def add(
         self,
         group: ManifestGroup,
         addition: Addition,
         /,
         *,
+        path: str = "",
         message: str | None = None,
         relative: bool = False,
         checksums: bool = False,
     ) -> Snapshot:
-        """Commit the group of this snapshot with another group appended, or written over a region."""
-        made, overlays = addition.add(self.group, group)
+        """Commit this snapshot with a group appended to the group at a path, or written over a region of it."""
+        made, overlays = addition.add(self.node(path), group)
+        if path:
+            made = with_members(self.group, made, path, "w", self.opened.objects.storage)
+            overlays = {f"/{path}{key}": x for key, x in overlays.items()}
         return self.write(made, overlays=overlays, message=message, relative=relative, checksums=checksums)
 
     def write(
@@ -106,7 +118,8 @@ def save(
     *,
     storage: StorageLike = None,
     allow: Allow = None,
-    mode: Literal["w-", "w"] = "w-",
+    path: str | None = None,
+    mode: Mode = "w-",
     append_dim: str | None = None,
     region: Region | None = None,
     ordered: bool = True,
@@ -118,11 +131,12 @@ def save(
     progress: Show | None = None,
 ) -> Snapshot:
     """Make a group the newest snapshot of a store, or add it to the newest snapshot."""
-    if mode not in ("w-", "w"):
+    if mode not in ("w-", "w", "a"):
         raise ValueError(
-            f"mode={mode!r}: it must be 'w-' for a new store, or 'w' to replace the content of a store in a new "
-            "snapshot. append_dim= and region= add to it"
+            f"mode={mode!r}: it must be 'w-' for a new store or group, 'w' to replace its content in a new snapshot, "
+            "or 'a' to add variables to it. append_dim= and region= add to variables"
         )
+    path = (path or "").strip("/")
     reached = Storage.from_option(storage)
     objects = ObjectStore(absolute_url(target), reached, allow)
     addition = Addition.from_options(
@@ -136,14 +150,17 @@ def save(
     )
     if addition is not None:
         return Stored.newest(objects, allow).add(
-            group, addition, message=message, relative=relative, checksums=checksums
+            group, addition, path=path, message=message, relative=relative, checksums=checksums
         )
-    base = _base(objects, group, mode)
+    base = _base(objects, group, "a" if path else mode)
     opened = OpenStore(objects, permission_for_snapshot(objects.url, base, allow))
+    if path or mode == "a":
+        stored = ManifestGroup() if base is EMPTY_STORE else Stored(opened, base).group
+        group = with_members(stored, group, path, mode, reached)
     return write_group(opened, base, group, message=message, relative=relative, checksums=checksums, progress=progress)
 
 
-def _base(objects: ObjectStore, group: ManifestGroup, mode: Literal["w-", "w"]) -> Snapshot:
+def _base(objects: ObjectStore, group: ManifestGroup, mode: Mode) -> Snapshot:
     """Return the snapshot that a group was made from, so that later commits of other writers are not lost.
 
     If the snapshot of the group was chosen with ``at=``, this is the newest snapshot, because the group replaces all
@@ -164,6 +181,7 @@ def _base(objects: ObjectStore, group: ManifestGroup, mode: Literal["w-", "w"]) 
         raise WriterError(
             f"'{url}' is already a vstack; its newest snapshot is {number}",
             Remedy("use {} to append to it", append_dim=...),
+            Remedy("use {} to add variables to it", mode="a"),
             Remedy("use {} to replace its content in a new snapshot", mode="w"),
             feature="existing target",
         )
