@@ -26,6 +26,8 @@ from virtualstack.serve.browser import ASSETS
 from virtualstack.surveying.cube import cube_timeline
 from virtualstack.vstack.save import save
 
+TIMES = np.array([b"2024-06-01_06:00:00", b"2024-06-02_18:30:00"])
+
 
 @pytest.fixture(scope="module")
 def site(tmp_path_factory):
@@ -34,6 +36,8 @@ def site(tmp_path_factory):
     paths = write_files(folder)
     cube(paths).virtual.to_vstack(folder / "cube.vstack", relative=True, message="four months")
     vs.Repository.open(folder / "cube.vstack").write("x", {"x": 0}, -1.0, message="mend x")
+    words = {"Times": ("Time", TIMES), "t": (("Time", "y", "x"), np.arange(24.0).reshape(2, 3, 4))}
+    xr.Dataset(words).virtual.to_vstack(folder / "words.vstack")
     save(states_group(), folder / "states.vstack")
     save(large_group(), folder / "large.vstack")
     shutil.copytree(ASSETS, folder / "page")
@@ -205,6 +209,16 @@ def test_quick_look(browser, site):
     browser.run("await page.getByText('Values as a table').click()")
     series = browser.run("return page.locator('[data-value]').evaluateAll((all) => all.map((x) => x.dataset.value))")
     np.testing.assert_allclose([float(x) for x in series], wanted["t"][:, 0, 0].values, rtol=1e-6)
+
+
+def test_labels_that_are_bytes(browser, site):
+    """Words of WRF are dates, as on the page of a server."""
+    url, _, _ = site
+    browser.open(f"{url}page/page.html?store=../words.vstack#panel=look&variable=t")
+    browser.run("await page.locator('[data-image][data-ready=yes]').waitFor()")
+    assert browser.text(".slider output") == "2024-06-01 06:00"
+    browser.run("await page.locator('[data-dim=Time]').press('End')")
+    browser.run("await page.locator('.slider output', { hasText: '2024-06-02 18:30' }).waitFor()")
 
 
 @pytest.fixture(scope="module")

@@ -18,6 +18,7 @@ const CACHE_BYTES = 2 ** 26;
 /** The store that zarrita reads: arrays are known once their metadata have been asked for. */
 export class ServedStore implements AsyncReadable {
   private readonly arrays = new Map<string, ArrayEntry>();
+  private readonly opened = new Map<string, Promise<ArrayEntry>>();
   private readonly cells = new Cache<Elements>(CACHE_BYTES);
   private readonly store = new VStackStore({ arrays: this.arrays, groups: new Map() }, this);
 
@@ -26,8 +27,16 @@ export class ServedStore implements AsyncReadable {
 
   async get(key: AbsolutePath, options: GetOptions = {}): Promise<Uint8Array | undefined> {
     const path = /^(.*)\/zarr\.json$/s.exec(key)?.[1];
-    if (path && !this.arrays.has(path)) this.arrays.set(path, await this.open(path));
+    if (path) this.arrays.set(path, await this.once(path));
     return this.store.get(key, options);
+  }
+
+  /** Several may open an array at the same time; one that failed is asked for again. */
+  private once(path: string): Promise<ArrayEntry> {
+    const found = this.opened.get(path) ?? this.open(path);
+    this.opened.set(path, found);
+    found.catch(() => this.opened.delete(path));
+    return found;
   }
 
   private async open(path: string): Promise<ArrayEntry> {

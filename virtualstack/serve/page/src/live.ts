@@ -204,17 +204,22 @@ export function extent({ values, text }: Labels, n: number): string {
 }
 
 const MAX_SAMPLE_BYTES = 8e6;
-const MAX_SAMPLES = 16;
+/** Browsers have six connections to a server: for the sample, and one chunk of a slice. Slices of more chunks have more. */
+const [MIN_SAMPLES, MAX_SAMPLES] = [5, 16];
+
+/** True if whole chunks of an array are small enough for a sample. */
+export const hasSample = (array: Live): boolean => array.chunkBytes <= MAX_SAMPLE_BYTES;
 
 /** Read values of a few chunks that are spread over an array; if they are large, some values of those of the first slice. */
 export async function sample(array: Live, axes: number[]): Promise<Float64Array[]> {
-  const n = Math.min(MAX_SAMPLES, Math.floor(MAX_SAMPLE_BYTES / array.chunkBytes));
-  if (!n) {
+  if (!hasSample(array)) {
     const some = array.shape.map((length, axis): Range => (axes.includes(axis) ? [0, length, Math.ceil(length / 128)] : [0, Math.min(length, array.chunks[axis]), Math.ceil(array.chunks[axis] / 32)]));
     return [await array.read(some).catch(() => new Float64Array())];
   }
   const grid = array.shape.map((length, axis) => Math.ceil(length / array.chunks[axis]));
   const total = grid.reduce((a, b) => a * b, 1);
+  const ofSlice = grid.slice(-2).reduce((a, b) => a * b, 1);
+  const n = Math.min(Math.max(MIN_SAMPLES, Math.min(MAX_SAMPLES, ofSlice)), Math.floor(MAX_SAMPLE_BYTES / array.chunkBytes));
   const chosen = total <= n ? [...Array(total).keys()] : Array.from({ length: n }, (_, i) => Math.round((i / (n - 1 || 1)) * (total - 1)));
   // neighbours of the chosen chunks along the last axes would be all at the edges: each is moved by the golden ratio
   const along = (number: number, i: number) => {

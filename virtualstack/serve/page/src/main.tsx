@@ -20,10 +20,15 @@ async function findFacts(): Promise<Facts> {
     const { StoreFacts } = await import("./store");
     return new StoreFacts(new URL(store, base).href, written ? new URL(written, base).href : null);
   }
-  return new ServerFacts(new URL("./", base).href, LIVE ? () => import("../../js/src/served") : () => Promise.reject());
+  return new ServerFacts(new URL("./", base).href, readCells);
 }
 
+const live = LIVE && !report ? () => import("./live") : null;
+const readCells = LIVE ? () => import("../../js/src/served") : () => Promise.reject();
+// what the first picture needs is fetched beside the facts that say what it shows
+if (live && place.dataset.store === undefined) void Promise.all([live(), readCells()]).catch(() => undefined);
+
 findFacts().then(
-  (facts) => render(<App facts={facts} made={report?.made ?? null} live={LIVE ? () => import("./live") : null} />, place),
+  (facts) => render(<App facts={facts} made={report?.made ?? null} live={live} />, place),
   (error) => render(<p class="failure" role="alert">{error instanceof Error ? error.message : String(error)}</p>, place),
 );

@@ -21,6 +21,8 @@ interface Opened {
   labels: (Labels | null)[];
   grid: Grid | null;
   overview: Source | null;
+  /** Values that the range of colours is for, if they were asked for before the axes of the picture are known. */
+  sampling: Promise<Float64Array[]> | null;
   live: Awaited<ReturnType<NonNullable<LoadLive>>>;
 }
 
@@ -42,15 +44,17 @@ function Opening(props: Shown & { live: NonNullable<LoadLive> }) {
     const live = await props.live();
     const cube = await props.facts.store!(props.cube);
     if (/^\|[SV]/.test(variable.dtype)) throw new Error(`Values of type ${variable.dtype} cannot be drawn.`); // zarrita has no words
+    let sampling: Opened["sampling"] = null;
     const find = async ({ path }: Variable) => {
       const array = await live.open(cube, path);
+      if (path === variable.path && array.shape.filter((x) => x > 1).length > 2 && live.hasSample(array)) sampling = live.sample(array, []);
       const labels = await live.labelsOf(cube, array, path, props.variables);
       return { array, labels, grid: array.shape.length ? await live.locate(cube, array, path, props.variables, labels) : null };
     };
     const found = await find(variable);
     const coarse = found.grid && overviewOf(variable, props.variables);
     const { array, grid } = coarse ? await find(coarse) : { array: null, grid: null };
-    return { ...found, overview: array && grid ? { path: coarse!.path, array, grid } : null, live };
+    return { ...found, overview: array && grid ? { path: coarse!.path, array, grid } : null, sampling, live };
   }, []);
   return (
     <Waiting of={opened}>
@@ -86,7 +90,7 @@ interface Asked {
   read: () => void;
 }
 
-function Look({ array, labels, grid, overview, live, units, name }: Opened & { units: string; name: string }) {
+function Look({ array, labels, grid, overview, sampling: begun, live, units, name }: Opened & { units: string; name: string }) {
   const { shape, dims, chunks } = array;
   const n = shape.length;
   const [drawn, setDrawn] = useState<Drawn | null>(null);
@@ -136,7 +140,7 @@ function Look({ array, labels, grid, overview, live, units, name }: Opened & { u
 
   // One range of colours for all slices, so nothing is drawn before it is known.
   const isOnly = shape.every((length, axis) => length === 1 || axes.includes(axis));
-  const sampling = useRef<Promise<Float64Array[]> | null>(null);
+  const sampling = useRef<Promise<Float64Array[]> | null>(begun);
   const readSlice = async (isWanted = false) => {
     const turn = ++last.current;
     ask(null);
