@@ -111,13 +111,6 @@ def _appended(
     if ordered and dim not in old.indexes:
         _check_order(dim, _last_label(stored, dim, fitting), new)
     old, [new] = following(old, [new], dim, fitting)
-    if fitting.join == "outer":
-        old, new = align_in_order([old, new], fitting.rules, but=dim)
-        old, new = completed(old, new, dim, fitting), completed(new, old, dim, fitting)
-    old, new = of_one_dtype([old, new])
-    new = fitted(new, old, fitting, but=[dim])
-    if ordered:
-        _check_order(dim, old, new)
     if dim in old.indexes and dim not in new.variables:
         raise CombineError(
             f"{old.called} has labels of '{dim}' and {new.called} does not",
@@ -130,6 +123,13 @@ def _appended(
             left_url=old.source,
             right_url=new.source,
         )
+    if fitting.join == "outer":
+        old, new = align_in_order([old, new], fitting.rules, but=dim)
+        old, new = completed(old, new, dim, fitting), completed(new, old, dim, fitting)
+    old, new = of_one_dtype([old, new])
+    new = fitted(new, old, fitting, but=[dim])
+    if ordered:
+        _check_order(dim, old, new)
     check_presence(old, new, sorted(old.variables.keys() ^ new.variables.keys()), WITH_OUTER)
     if dim in old.sizes:
         joined = concat_parts([old, new], dim, fitting.keeping_attributes, fitting.storage, is_append=True)
