@@ -194,7 +194,7 @@ REFUSED = {
         nested(
             "t", [dataset(n, {"v": (("t", "x"), [[1.0] * len(x)])}, x=x) for n, x in (("a", [4, 5, 6]), ("b", [7]))]
         ),
-        "'x' differs in 1 of 2 files: 3 labels from 4 to 6 in 'a', 1 label from 7 to 7 there, first in 'b'; join=",
+        "'x' differs in 1 of 2 files: 3 labels from 4 to 6 in 'a', the label 7 there, first in 'b'; join=",
         ("x", "labels", 3, 1, "a", "b"),
     ),
     "no labels": (

@@ -295,9 +295,9 @@ def _rounded_up(distance: float) -> float:
 
 
 def _extent(labels: Labels) -> str:
-    if not len(labels):
-        return "no labels"
-    return f"{len(labels):,} label{'s' * (len(labels) > 1)} from {labels[0]} to {labels[-1]}"
+    if len(labels) < 2:
+        return f"the label {labels[0]}" if len(labels) else "no labels"
+    return f"{len(labels):,} labels from {labels[0]} to {labels[-1]}"
 
 
 def check_kinds(dim: str, parts: Sequence[Named], indexes: Sequence[Labels], /) -> None:
