@@ -224,7 +224,7 @@ def test_files_of_several_places(tmp_path):
             assert sorted(containers) == ["file:///a/b/", "file:///d/"]
             shutil.rmtree(target)
         else:
-            with pytest.raises(WriterError, match="for which Icechunk has no virtual chunk container"):
+            with pytest.raises(WriterError, match="which Icechunk cannot name"):
                 vs.convert(tmp_path / "a.json", target, inline_limit=0, allow="file:///")
             assert not target.exists()
 

@@ -161,7 +161,7 @@ def _suffix(target: str | os.PathLike[str]) -> str:
         if name.endswith(suffix):
             return suffix
     raise WriterError(
-        f"'{name}' does not say in which form to write: end it in '{STORE}' for a vstack, in '{ICECHUNK}' for "
-        "an Icechunk repository, in '.json' or '.parq' for kerchunk references",
+        f"'{name}' does not say in which form to write. End it in '{STORE}', in '{ICECHUNK}' (Icechunk), "
+        "or in '.json' or '.parq' (kerchunk)",
         feature="suffix",
     )

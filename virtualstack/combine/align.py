@@ -352,9 +352,8 @@ def _check_pieces(dim: str, moved: Sequence[tuple[Part, ReindexTarget]]) -> None
                 n_pieces += breaks[id(target)] * rest
         if n_pieces > _MAX_PIECES:
             raise CombineError(
-                f"labels of '{dim}' alternate between files: aligning {len(moved):,} files cuts their chunks "
-                f"into more than {n_pieces:,} pieces (counted up to {part.called}), and at most "
-                f"{_MAX_PIECES:,} fit into memory",
+                f"labels of '{dim}' alternate between files: aligning {len(moved):,} files would cut their chunks "
+                f"into {n_pieces:,} pieces, counted up to {part.called}. At most {_MAX_PIECES:,} fit into memory",
                 Remedy("treat nearly equal labels as the same with", tolerance=...),
                 Remedy("keep only common labels with", join="inner"),
                 Remedy("join the files of each grid separately"),

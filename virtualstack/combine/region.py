@@ -397,8 +397,7 @@ def overlay_on(
             if element != line:
                 raise ChunkAlignmentError(
                     f"the region begins or ends at element {element} of '{dim}', within a chunk of variable "
-                    f"'{name}' ({cells!r}, elements and chunk lengths), but a chunk cannot be partly "
-                    "overwritten",
+                    f"'{name}' ({cells!r}, elements and chunk lengths)",
                     Remedy("give whole chunks"),
                     Remedy("overwrite values with", "Repository.write"),
                     axis=axis,

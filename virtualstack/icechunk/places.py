@@ -88,9 +88,8 @@ def find_s3_options(url: str, storage: Storage, /) -> dict[str, Any]:
     if scheme not in ("s3", "s3a") or not (backend is None or isinstance(backend, dict)):
         what = f"the scheme '{scheme}://'" if scheme not in ("s3", "s3a") else f"a {type(backend).__name__} as storage="
         raise UnsupportedFeatureError(
-            f"'{url}': Icechunk repositories are supported in local directories, in S3, in Azure (az:// with "
-            f"account_name) and (to read) on web servers, with storage= options, but this one has {what}. Copy it; or "
-            "open it with icechunk and xr.open_zarr(session.store, consolidated=False)",
+            f"'{url}': an Icechunk repository cannot be reached by {what}. Copy it to a local directory, S3 or Azure, "
+            "or open it with icechunk and xr.open_zarr(session.store, consolidated=False)",
             url=url,
             feature=what,
         )

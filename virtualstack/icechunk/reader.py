@@ -211,7 +211,7 @@ def _manifests(snapshot: Any, url: str) -> dict[str, _Files]:
     except (KeyError, TypeError) as error:
         raise UnsupportedFeatureError(
             f"'{url}': this version of icechunk does not list the manifest files of a snapshot as version 2.3 does "
-            f"({error!r}), so changes of the sources would not be detected. Install icechunk 2.3",
+            f"({error!r}). Install icechunk 2.3",
             url=url,
             feature="manifest files",
         ) from error

@@ -70,8 +70,8 @@ def _without_container(location: Location, prefixes: tuple[str, ...], variable: 
     prefix = container_prefix(location.url)
     if prefix == "file:///":
         return WriterError(
-            f"variable '{variable}' has chunks in '{location.url}', for which Icechunk has no virtual chunk "
-            "container: move the file into a folder whose path begins with ASCII letters and digits only",
+            f"variable '{variable}' has chunks in '{location.url}', which Icechunk cannot name. Move the file into a "
+            "folder whose path begins with ASCII letters and digits",
             variable=variable,
             feature="virtual chunk container for 'file:///'",
         )

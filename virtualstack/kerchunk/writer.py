@@ -100,9 +100,8 @@ def write_kerchunk(
     suffix = next((x for x in SUFFIXES if name.endswith(x)), None)
     if suffix is None:
         raise WriterError(
-            f"'{os.fspath(target)}' has no suffix of references. Use '.json' for one file (or '.json.gz', "
-            "'.json.zst'), or '.parq' for a directory of parquet files, which is smaller and opens faster from "
-            "100,000 chunks on",
+            f"'{os.fspath(target)}' has no suffix of references. Use '.json' for one file, or '.parq' "
+            "for a directory. From 100,000 chunks on, '.parq' is smaller and opens faster",
             feature="suffix",
         )
     is_parquet = suffix in FOLDER_SUFFIXES
