@@ -233,6 +233,19 @@ def test_sources_that_fail_or_are_slow(tmp_path, monkeypatch):
     assert len(calls) == 1
 
 
+def test_values_of_others_are_not_computed(tmp_path):
+    """Neither those that dask would compute, nor many that are in memory."""
+    vds = virtual(ramp(), tmp_path)
+    assert drawn(vds.assign(w=("t", np.zeros(100))).virtual)
+    assert drawn(vds.assign(w=("t", np.zeros(1 << 24))).virtual) is None
+
+    def fail(block):
+        raise AssertionError
+
+    lazy = xr.DataArray(np.zeros(4), dims="t").chunk().data.map_blocks(fail, dtype=float)
+    assert drawn(vds.assign(w=("t", lazy)).virtual) is None
+
+
 def test_objects_that_were_shown_can_be_pickled(tmp_path):
     """As before."""
     vds = virtual(ramp(), tmp_path)

@@ -26,6 +26,7 @@ if TYPE_CHECKING:
 
 _MAX_DRAWN_CHUNKS = 1 << 20
 _MAX_BOXES = 1024
+_MAX_COPIED_BYTES = 1 << 26
 _TEXT_WIDTHS = (500, 300, 200, 150, 120, 100, 80, 70, 60, 50, 40, 35, 30, 25, 20, 16, 13, 10)
 _REPORT_COLUMNS = ["variable", "state", "form", "chunks", "kerchunk", "detail"]
 
@@ -237,8 +238,14 @@ class AccessorFacts:
 
     def _map(self) -> str:
         """Return the map of a variable, which is read once as long as the variables are the same."""
+        from virtualstack.dataset import virtual_array
         from virtualstack.surveying.picture import Picture
 
+        loaded = [
+            x for dataset in self._groups().values() for x in dataset.variables.values() if virtual_array(x) is None
+        ]
+        if any(x.chunks for x in loaded) or sum(x.nbytes for x in loaded) > _MAX_COPIED_BYTES:
+            return ""  # a group would compute or copy them
         of = [id(x) for x in self._arrays().values()]
         if self._drawn is None or self._drawn[0] != of:
             self._drawn = of, Picture(self.to_group)

@@ -270,7 +270,7 @@ def _located(cube: _Cube, grid: _Grid, x: NDArray[Any], y: NDArray[Any]) -> tupl
         if grid.is_geographic:
             return raster, f"{_span(raster.x, 'WE')}, {_span(raster.y, 'SN')}"
         ends = [f"{name} {low:.7g} to {high:.7g}" for name, (low, high) in (("x", raster.x), ("y", raster.y))]
-        return raster, f"{', '.join(ends)} {units[0]}"
+        return raster, f"{', '.join(ends)} {units[0]}".strip()
     rows, columns = (x, y) if is_swapped else (y, x)
     is_up = rows[0] < rows[1] and cube.arrays[grid.x if is_swapped else grid.y].attributes.get("positive") != "down"
     squares = [np.arange(len(line) + 1) - 0.5 for line in (columns, rows)]
