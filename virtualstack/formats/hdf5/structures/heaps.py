@@ -87,10 +87,10 @@ def read_global_heap(address: int, superblock: Superblock) -> Parse[Mapping[int,
     if size > _MIN_COLLECTION_BYTES:
         body = yield from read_span(address, size)
     objects: dict[int, bytes] = {}
-    at = -(-(8 + width) // 8) * 8
-    prefix = -(-(8 + width) // 8) * 8
+    at = prefix = -(-(8 + width) // 8) * 8
+    unpack = compiled("H6xL", superblock.widths).unpack_from
     while at + prefix <= size:
-        index, length = unsigned(body, at, 2), unsigned(body, at + 8, width)
+        index, length = unpack(body, at)
         if not index:  # the free space at the end; its length includes its prefix
             check(length == size - at, "the free space of a global heap is out of bounds")
             break

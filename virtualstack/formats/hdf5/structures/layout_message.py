@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass
+from functools import lru_cache
 from typing import Literal, NamedTuple
 
 from virtualstack.formats.hdf5.structures.requests import Fields, StructureError, Widths
@@ -108,12 +109,17 @@ class _Fields(Fields):
         """Return the shape of a chunk in elements, and the size of an element in bytes."""
         if not 2 <= n_dims <= _MAX_DIMENSIONS:
             raise StructureError(f"the data layout message says that chunks have {n_dims - 1} dimensions")
-        lengths = self.numbers(width, n_dims)
-        if not all(lengths):
-            raise StructureError("the data layout message says that a chunk has a length of 0")
-        if math.prod(lengths) >= 1 << 63:
-            raise StructureError("the data layout message says that a chunk has 2^63 bytes or more")
-        return lengths[:-1], lengths[-1]
+        return _chunk_lengths(self.take(width * n_dims), width)
+
+
+@lru_cache(maxsize=512)  # the datasets of an archive share few shapes of chunks
+def _chunk_lengths(raw: bytes, width: int) -> tuple[tuple[int, ...], int]:
+    lengths = Fields(raw).numbers(width, len(raw) // width)
+    if not all(lengths):
+        raise StructureError("the data layout message says that a chunk has a length of 0")
+    if math.prod(lengths) >= 1 << 63:
+        raise StructureError("the data layout message says that a chunk has 2^63 bytes or more")
+    return lengths[:-1], lengths[-1]
 
 
 def _unknown_class(kind: int) -> StructureError:
