@@ -219,3 +219,47 @@ def test_joined_files_are_named_when_they_are_appended(tmp_path, capsys):
 def test_sources_of_labels_are_text(source):
     with pytest.raises(TypeError, match=r"=\[1, 2\] is not"):
         source([1, 2])
+
+
+@pytest.fixture
+def tiles(tmp_path):
+    """Tiles of two days, each with a time that is one value."""
+    paths = []
+    for day in range(2):
+        for tile in range(2):
+            y = np.arange(3) + 3 * tile
+            ds = xr.Dataset({"ndvi": (("y", "x"), np.full((3, 2), 10.0 * day + tile))}, {"y": y, "x": [0, 1]})
+            paths.append(str(tmp_path / f"MOD.A202000{day + 1}.v{tile:02d}.nc"))
+            ds.assign_coords(time=DAYS[day]).to_netcdf(paths[-1], engine="netcdf4")
+    return paths
+
+
+@pytest.mark.parametrize("way", ["append", "update"])
+def test_tiles_of_the_next_day_do_not_go_below_those_of_the_first(tiles, tmp_path, capsys, way):
+    store = str(tmp_path / "x.vstack")
+    assert main(["build", *tiles[:2], "-o", store]) == 0
+    assert main([way, store, *tiles[2:]]) == 1
+    (dim,) = re.findall(r"--concat-dim (\w+)", capsys.readouterr().err)
+    assert main(["build", *tiles[:2], "-o", store, "--concat-dim", dim, "--overwrite"]) == 0
+    more = ["--join", "outer"] if way == "update" else []
+    assert main([way, store, *tiles[2:], *more]) == 0
+    each = [xr.open_dataset(path, engine="netcdf4").expand_dims("time") for path in tiles]
+    check(opened(store), xr.combine_by_coords(each))
+
+
+def test_the_latest_scene_replaces_others_if_it_is_preferred(tiles, tmp_path):
+    store = str(tmp_path / "x.vstack")
+    vs.open_virtual_mfdataset(tiles[:2]).virtual.to_vstack(store)
+    vs.Repository.open(store).update([tiles[2]], prefer="last", join="outer")
+    np.testing.assert_array_equal(opened(store)["ndvi"][:, 0], [10, 10, 10, 1, 1, 1])
+
+
+def test_nests_of_other_lengths_are_named(tmp_path):
+    """As the domains of WRF."""
+    paths = []
+    for n in (4, 6):
+        for day in range(2):
+            paths.append(str(tmp_path / f"wrfout_d0{n}_{DAYS[day]:%Y-%m-%d}.nc"))
+            xr.Dataset({"T2": (("Time", "y"), np.full((1, n), day))}).to_netcdf(paths[-1], engine="netcdf4")
+    with pytest.raises(CombineError, match=r"4 elements along 'y' and .*d06.* 6"):
+        vs.open_virtual_mfdataset(paths)

@@ -22,7 +22,7 @@ from virtualstack.combine.fitting import (
 )
 from virtualstack.combine.part import Part, bundled_in, each_node, group_from
 from virtualstack.combine.planned import facts_of, planned, with_labels_as_in
-from virtualstack.combine.region import Region, following, placed
+from virtualstack.combine.region import Region, check_time, following, placed
 from virtualstack.errors import Code, CombineError, Remedy, UnsupportedFeatureError
 from virtualstack.manifests import ManifestGroup
 from virtualstack.manifests.manifest import Overlay
@@ -108,6 +108,8 @@ def _appended(
             left_url=old.source,
             right_url=new.source,
         )
+    if ordered:
+        check_time(old, [new], dim)
     if ordered and dim not in old.indexes:
         _check_order(dim, _last_label(stored, dim, fitting), new)
     old, [new] = following(old, [new], dim, fitting)

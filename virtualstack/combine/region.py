@@ -8,6 +8,7 @@ from dataclasses import dataclass, replace
 from typing import Any, Literal
 
 import numpy as np
+import pandas as pd
 import xarray as xr
 from numpy.typing import NDArray
 
@@ -28,6 +29,7 @@ from virtualstack.errors import ChunkAlignmentError, Code, CombineError, Remedy
 from virtualstack.manifests import ABSENT, ChunkAxis, ManifestArray, ManifestGroup
 from virtualstack.manifests.cells import replaced
 from virtualstack.manifests.manifest import Overlay
+from virtualstack.planning.labels import is_dates
 
 
 @dataclass(frozen=True, slots=True)
@@ -335,6 +337,32 @@ def following(old: Part, parts: Sequence[Part], dim: str, fitting: Fitting, /) -
             followers[name] = expand_dims(own, {dim: old.sizes[dim]})
     old = replace(old, variables={**old.variables, **followers})
     return old, [with_dims(part, old, [dim]) for part in parts]
+
+
+def check_time(old: Part, parts: Sequence[Part], dim: str, /) -> None:
+    """Refuse parts of another time at labels of a store that has one time, such as the next scene of a tile."""
+    if dim not in old.indexes or is_dates(old.indexes[dim].index):
+        return
+    for part in parts:
+        if dim not in part.indexes or not part.indexes[dim].index.isin(old.indexes[dim].index).all():
+            continue
+        for name in sorted(old.coordinates & part.coordinates):
+            times = [x.variables[name] for x in (old, part)]
+            if any(x.ndim or virtual_array(x) is not None or not is_dates(pd.Index([x.values[()]])) for x in times):
+                continue
+            a, b = (x.values[()] for x in times)
+            if a != b:
+                raise CombineError(
+                    f"{old.called} has one value of '{name}', {a!s}, and {part.called} has {b!s} at the same labels of "
+                    f"'{dim}'",
+                    Remedy("build the store again with", "vs.open_virtual_mfdataset", concat_dim=name),
+                    variable=name,
+                    property="dimension",
+                    left=a,
+                    right=b,
+                    left_url=old.source,
+                    right_url=part.source,
+                )
 
 
 def _has_labels(part: Part, dim: str, old: Part) -> bool:

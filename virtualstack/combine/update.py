@@ -34,7 +34,7 @@ from virtualstack.combine.part import Part, bundled_in, each_node, group_from, o
 from virtualstack.combine.placing import Placing, StoreAxis
 from virtualstack.combine.planned import facts_of, planned, with_labels_as_in
 from virtualstack.combine.precedence import Prefer, is_changed
-from virtualstack.combine.region import following
+from virtualstack.combine.region import check_time, following
 from virtualstack.dataset import virtual_array
 from virtualstack.errors import CombineError, Remedy
 from virtualstack.manifests import ManifestGroup, Refusal
@@ -102,6 +102,8 @@ def _updated(
     parts = [with_labels_as_in(old, part, fitting.storage) for part in parts]
     plans = [make_plan([facts_of(part)], dims=old.sizes) for part in parts]
     parts = [planned(part, 0, plan, fitting.rules, old.variables) for part, plan in zip(parts, plans, strict=True)]
+    if prefer is None:
+        check_time(old, parts, dim)
     before = old.variables
     holes = old.variables.keys() if labels is not None else incomplete([old, *parts], dim, fitting)
     old, *parts = unpack_differing([old, *parts], fitting.storage, incomplete=holes)

@@ -130,6 +130,20 @@ def at_one_place(
             left_url=files[0].source,
             right_url=files[1].source,
         )
+    if uneven := unequal_dims(files):
+        dim = min(uneven)
+        first = next(file for file in files if dim in file.sizes)
+        odd = next(file for file in files if file.sizes.get(dim, first.sizes[dim]) != first.sizes[dim])
+        a, b = first.sizes[dim], odd.sizes[dim]
+        return CombineError(
+            f"{first.called} has {a:,} elements along '{dim}' and {odd.called} has {b:,}, and nothing says how they join",
+            Remedy("join only files of the same lengths"),
+            property="dimension",
+            left=a,
+            right=b,
+            left_url=first.source,
+            right_url=odd.source,
+        )
     urls = [file.source or "" for file in files]
     sources: list[dict[str, FromName | FromAttribute]] = []
     dim = "time" if not any("time" in file.sizes or "time" in file.names for file in files) else "date"
@@ -144,8 +158,6 @@ def at_one_place(
     arguments = arguments or [{"new_dim": new_dimensions(x)} for x in sources[:2]]
     remedies = [Remedy("" if i else "say what tells them apart with", **x) for i, x in enumerate(arguments)]
     same = sorted(set.intersection(*(set(file.labels) for file in files)))
-    if unequal_dims(files):
-        remedies = [Remedy("join only files of the same lengths")]
     return CombineError(
         f"{files[0].called} and {files[1].called} have {f'the same coordinates {same}' if same else 'no coordinates'}, "
         "so their order is not known"
