@@ -261,5 +261,5 @@ def test_nests_of_other_lengths_are_named(tmp_path):
         for day in range(2):
             paths.append(str(tmp_path / f"wrfout_d0{n}_{DAYS[day]:%Y-%m-%d}.nc"))
             xr.Dataset({"T2": (("Time", "y"), np.full((1, n), day))}).to_netcdf(paths[-1], engine="netcdf4")
-    with pytest.raises(CombineError, match=r"4 elements along 'y' and .*d06.* 6"):
+    with pytest.raises(CombineError, match=r"4 elements along 'y', .*d06.* 6"):
         vs.open_virtual_mfdataset(paths)

@@ -132,7 +132,7 @@ def test_files_of_other_lengths_are_no_duplicates():
     files = [facts(f"{i}.nc", labels={"time": DATES[:1]}, sizes={"time": 1, "x": 2 + i}) for i in range(2)]
     question = str(make_plan(files).question)
     assert "duplicates=" not in question
-    assert "2 elements along 'x' and '1.nc' has 3" in question
+    assert "2 elements along 'x', '1.nc' has 3" in question
 
 
 @pytest.mark.parametrize(

@@ -136,7 +136,7 @@ def at_one_place(
         odd = next(file for file in files if file.sizes.get(dim, first.sizes[dim]) != first.sizes[dim])
         a, b = first.sizes[dim], odd.sizes[dim]
         return CombineError(
-            f"{first.called} has {a:,} elements along '{dim}' and {odd.called} has {b:,}, and nothing says how they join",
+            f"{first.called} has {a:,} elements along '{dim}', {odd.called} has {b:,}, and nothing says how they join",
             Remedy("join only files of the same lengths"),
             property="dimension",
             left=a,
