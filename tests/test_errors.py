@@ -27,6 +27,7 @@ ALSO = {
     "SourceNotFoundError": FileNotFoundError,
     "ChunkDecodeError": ValueError,
     "ForbiddenLocationError": PermissionError,
+    "RecipeError": ValueError,
     "WriterError": ValueError,
 }
 
@@ -48,6 +49,7 @@ EXAMPLES = [
     errors.AccessDeniedError("m", url="file:///a", status=403),
     errors.ChunkDecodeError("m", variable="t", cell=(0, 1), url="file:///a", offset=3, length=4),
     errors.ForbiddenLocationError("m", url="file:///a"),
+    errors.RecipeError("m"),
     errors.WriterError("m", variable="t", feature="strides"),
     errors.ConflictError("m", variable="t", feature="region"),
 ]

@@ -25,6 +25,7 @@ if TYPE_CHECKING:
     from virtualstack.scanning.result import ScanResult
     from virtualstack.storage.permission import Listed
     from virtualstack.surveying import Survey, survey
+    from virtualstack.vstack.recipe import Recipe
     from virtualstack.vstack.repository import Repository
     from virtualstack.zarr.store import ManifestStore
 
@@ -39,6 +40,7 @@ __all__ = [
     "ManifestArray",
     "ManifestGroup",
     "ManifestStore",
+    "Recipe",
     "Repository",
     "ScanResult",
     "Survey",
@@ -65,6 +67,7 @@ _NAMES = {
     "conversion": ("convert",),
     "manifests": ("ChunkEncoding", "ChunkGrid", "ChunkManifest", "Fill", "ManifestArray", "ManifestGroup"),
     "formats.registry": ("list_readers",),
+    "vstack.recipe": ("Recipe",),
     "vstack.repository": ("Repository",),
     "scanning.many": ("scan",),
     "scanning.result": ("ScanResult",),

@@ -19,6 +19,7 @@
     │   ├── SourceChangedError         the source changed after it was scanned
     │   ├── ChunkDecodeError           stored bytes cannot be decoded (also ValueError)
     │   └── ForbiddenLocationError     outside of the allowed locations (also PermissionError)
+    ├── RecipeError                    the recipe of a store is not valid (also ValueError)
     └── WriterError                    the target cannot store this (also ValueError)
         └── ConflictError              another writer changed the same data first
 
@@ -52,6 +53,7 @@ __all__ = [
     "ManifestError",
     "MissingDependencyError",
     "ReaderError",
+    "RecipeError",
     "Remedy",
     "SourceChangedError",
     "SourceNotFoundError",
@@ -481,6 +483,10 @@ class ForbiddenLocationError(StorageError, PermissionError):
 
     The attributes are those of :class:`StorageError`.
     """
+
+
+class RecipeError(VirtualStackError, ValueError):
+    """The recipe of a store is not valid. The message names the line and the key."""
 
 
 class WriterError(VirtualStackError, ValueError):

@@ -141,6 +141,14 @@ def inspect(run):
     run("inspect", "refs.json")
 
 
+def sync(run):
+    """With a file that does not fit, and one of a dry run."""
+    Path("data/f9.nc").write_bytes(b"no file of HDF5")
+    Path("recipe.toml").write_text('files = ["data/*.nc"]\ndim = "time"\nprefer = "last"\n')
+    run("sync", "s.vstack", "--recipe", "recipe.toml", status=3)
+    run("sync", "s.vstack", "--retry", "--dry-run", status=3)
+
+
 RUNS = {
     "build": lambda run: [
         run("build", "data/*.nc", "-o", "b.vstack", "--verify"),
@@ -174,6 +182,8 @@ RUNS = {
     "refresh": refresh,
     "expire": expire,
     "readers": lambda run: run("readers"),
+    "sync": sync,
+    "ledger": lambda run: [sync(lambda *x, **_: main([*x])), run("ledger", "s.vstack")],
     "sample": lambda run: [run("sample"), run("sample", "monthly"), run("sample", "monthly", "--dry-run")],
     "config": lambda run: run("config", "s3://bucket/"),
 }
@@ -206,7 +216,7 @@ def test_every_command_that_prints_facts_has_json():
     assert {name for name, command in cli.commands.items() if "as_json" in {x.name for x in command.params}} == set(
         RUNS
     )
-    assert set(cli.commands) - set(RUNS) == {"serve", "report", "completion"}
+    assert set(cli.commands) - set(RUNS) == {"serve", "report", "completion", "recipe"}
     assert SCHEMAS.keys() == set(RUNS)
 
 

@@ -26,7 +26,7 @@ from virtualstack.warning import warn
 type Path = str | os.PathLike[str]
 
 
-def _preprocessed[T: (xr.Dataset, xr.DataTree)](
+def preprocessed[T: (xr.Dataset, xr.DataTree)](
     kind: type[T], opened: T, preprocess: Callable[[T], Any], url: str | None
 ) -> T:
     """Return the dataset that ``preprocess=`` makes of an item, after checks, with the URL of its source."""
@@ -58,11 +58,17 @@ def _declared[T: (xr.Dataset, xr.DataTree)](item: T) -> T:
 
 @dataclass(frozen=True, slots=True)
 class _Opened[T]:
-    """Opened datasets or trees, nested as the URLs were, notes on files that were left out, and what reads values."""
+    """Opened datasets or trees, nested as the URLs were, the errors of files by URL, and what reads values."""
 
     nested: Nested[T]
-    left_out: tuple[Refusal, ...]
+    errors: Mapping[str, Exception]
     storage: Storage
+
+    def left_out(self) -> tuple[Refusal, ...]:
+        """Return notes on the files that could not be opened, and warn of them; raise if these are all files."""
+        if self.errors:
+            _warn_of_errors(self.errors, n=len(list(flatten(self.nested))) + len(self.errors))
+        return tuple(Refusal(path=url, reason=f"{type(x).__name__}: {x}") for url, x in self.errors.items())
 
 
 def open_all[T: (xr.Dataset, xr.DataTree)](
@@ -108,7 +114,7 @@ def open_all[T: (xr.Dataset, xr.DataTree)](
         return prepared(open_one(node, opening), node.url)
 
     def prepared(item: T, url: str | None) -> T:
-        return item if preprocess is None else _preprocessed(kind, item, preprocess, url)
+        return item if preprocess is None else preprocessed(kind, item, preprocess, url)
 
     scanned = scan(
         map(Handle, listed),
@@ -127,16 +133,14 @@ def open_all[T: (xr.Dataset, xr.DataTree)](
     if is_skipping:
         _warn_of_refused(nodes, with_children=with_children)
     if is_one and len(listed) == len(items):
-        return _Opened(cast(Nested[T], found), (), opening.storage)
+        return _Opened(cast(Nested[T], found), {}, opening.storage)
     rest = iter(found)
     there = [item for item in items if not isinstance(item, str) or item not in errors]
     found = [next(rest) if isinstance(item, str) else prepared(_declared(item.copy()), _source(item)) for item in there]
     if not errors:
-        return _Opened(nest_like(nested, found), (), opening.storage)
+        return _Opened(nest_like(nested, found), {}, opening.storage)
     _check_places(nested, errors)
-    _warn_of_errors(errors, n=len(items))
-    left_out = tuple(Refusal(path=url, reason=f"{type(x).__name__}: {x}") for url, x in errors.items())
-    return _Opened(found, left_out, opening.storage)
+    return _Opened(found, errors, opening.storage)
 
 
 def _source(item: xr.Dataset | xr.DataTree) -> str | None:

@@ -167,10 +167,11 @@ def open_virtual_mfdataset(
         progress=progress,
         with_children=False,
     )
+    left_out = opened.left_out()
     if unknown:
         raise KeyError(f"loadable_variables names {sorted(unknown)}, which no file has")
     combined = combine_by(opened.nested, how, storage=opened.storage)
-    return with_refusals(combined, (*get_refusals(combined), *opened.left_out))
+    return with_refusals(combined, (*get_refusals(combined), *left_out))
 
 
 @with_options(JOINING, OPENING)
@@ -301,10 +302,11 @@ def open_virtual_mfdatatree(
         progress=progress,
         with_children=True,
     )
+    left_out = opened.left_out()
     combined = combine_trees(opened.nested, how, storage=opened.storage)
-    if opened.left_out:
+    if left_out:
         root = combined.to_dataset()
-        combined.dataset = with_refusals(root, (*get_refusals(root), *opened.left_out))
+        combined.dataset = with_refusals(root, (*get_refusals(root), *left_out))
     return combined
 
 

@@ -6,6 +6,7 @@ from collections.abc import Callable
 from typing import Any
 
 import click
+from click.core import ParameterSource
 
 from virtualstack.cli import options
 from virtualstack.cli.commands import choice, command, complete_files, option
@@ -44,7 +45,13 @@ def reading_files(function: Callable[..., Any]) -> Callable[..., Any]:
         "virtualstack build 'tiles/*.tif' -o tiles.vstack --new-dim 'time=(\\d{8}):%Y%m%d'",
     ],
 )
-@click.argument("files", shell_complete=complete_files, metavar="FILE...", nargs=-1, required=True, help=FILES_HELP)
+@click.argument("files", shell_complete=complete_files, metavar="[FILE...]", nargs=-1, help=FILES_HELP)
+@option(
+    "--recipe",
+    metavar="FILE",
+    shell_complete=complete_files,
+    help="Build a vstack by a recipe, which it keeps; no files and no other options of reading or joining are given.",
+)
 @option(
     "-o",
     "--output",
@@ -81,13 +88,17 @@ def reading_files(function: Callable[..., Any]) -> Callable[..., Any]:
 @options.tolerance
 @options.expand
 @reading_files
-def build(**given: Any) -> int:
+def build(recipe: str | None, **given: Any) -> int:
     """Join files to one cube, and write references to them.
 
     The cube is opened from the references, and shown. Labels such as times decide how the files join, and their order.
     """
     from virtualstack.cli.building import Build, run
 
+    if recipe is not None:
+        return _build_by_recipe(recipe, **given)
+    if not given["files"]:
+        raise click.UsageError("Missing argument 'FILE...', or --recipe")
     if given["overwrite"] and given["append_dim"]:
         raise click.UsageError("--overwrite and --append cannot be used together; leave one out")
     if given["append_dim"] and given["join"] in ("inner", "right"):
@@ -95,6 +106,22 @@ def build(**given: Any) -> int:
             f"--append cannot be used with --join {given['join']}: its labels stay; use exact, left or outer"
         )
     return run(Build(is_append=given["append_dim"] is not None, **_taken(given)))
+
+
+_BESIDE_RECIPE = "allow", "storage", "as_json", "dry_run", "message", "cache", "executor"
+
+
+def _build_by_recipe(recipe: str, **given: Any) -> int:
+    from virtualstack.cli.sync import run
+
+    ctx = click.get_current_context()
+    others = {name for name in given if ctx.get_parameter_source(name) is ParameterSource.COMMANDLINE}
+    others -= {"output", *_BESIDE_RECIPE}
+    if others:
+        raise click.UsageError(f"--recipe says how files open and join; leave out {', '.join(sorted(others))}")
+    if not given["output"].rstrip("/").endswith(".vstack"):
+        raise click.UsageError("Only a vstack keeps a recipe; give an OUTPUT that ends in .vstack")
+    return run(given["output"], recipe, is_new=True, **{name: given[name] for name in _BESIDE_RECIPE})
 
 
 def _taken(given: dict[str, Any]) -> dict[str, Any]:

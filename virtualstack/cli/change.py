@@ -6,6 +6,7 @@ import re
 from typing import TYPE_CHECKING, Any, Literal
 
 import click
+from click.core import ParameterSource
 
 from virtualstack.cli import options
 from virtualstack.cli.build import FILES_HELP, reading_files
@@ -39,10 +40,9 @@ if TYPE_CHECKING:
 @option(
     "--join",
     type=choice(JoinToStore),
-    default="exact",
     section=options.JOINING,
     help="What to do with labels along other dimensions that the store lacks: an error, leave out, add "
-    "[default: exact, an error].",
+    "[default: that of the recipe, else exact, an error].",
 )
 @making_dimensions
 @options.relative
@@ -56,7 +56,7 @@ def update(
     store: str,
     dim: str | None,
     prefer: Literal["first", "last", "newest"] | None,
-    join: JoinToStore,
+    join: JoinToStore | None,
     new_dim: tuple[tuple[str, str, str | None], ...],
     relative: bool,
     checksums: bool,
@@ -67,7 +67,7 @@ def update(
 ) -> None:
     """Add files to a vstack at the places that their labels name.
 
-    Files may come late, come twice, or be processed again.
+    Files may come late, come twice, or be processed again. If the store has a recipe, it says how they open.
     """
     from virtualstack.api.combine import combine_datasets
     from virtualstack.cli.files import Files, expand, open_scanned, open_trees, scan_files
@@ -79,6 +79,12 @@ def update(
     is_tree = len(repository.snapshot.groups) > 1  # with the root
     if is_tree and new_dim:
         raise click.UsageError("--new-dim cannot be used with a store of several groups; its files need their labels")
+    if repository.snapshot.recipe is not None and not _gives(*_OPENING):
+        with maybe_dry(dry_run) as record:
+            how: dict[str, Any] = {"relative": relative, "checksums": checksums, "message": message}
+            made = repository.update(urls, dim, prefer=prefer, join=join, progress=wants_progress(), **how)
+        report_snapshot(store, repository, made, record, as_json=as_json, files=len(urls))
+        return
     with step("scan the files"):
         scanned = scan_files(urls, files, is_tree=is_tree)
     if scanned.are_parts_of_one and len(scanned) > 1:
@@ -102,6 +108,16 @@ def update(
             progress=wants_progress(),
         )
     report_snapshot(store, repository, made, record, as_json=as_json, files=len(datasets))
+
+
+_OPENING = "reader", "group", "drop_variables", "unsupported", "no_decode_times", "inline_limit", "new_dim"
+"""Options of opening files, in whose place the recipe of a store stands."""
+
+
+def _gives(*names: str) -> bool:
+    """Return whether the user has given one of some options."""
+    ctx = click.get_current_context()
+    return any(ctx.get_parameter_source(name) is not ParameterSource.DEFAULT for name in names)
 
 
 def _region(text: str) -> tuple[str, slice | int]:

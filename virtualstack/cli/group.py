@@ -18,6 +18,7 @@ from virtualstack.cli.sample import sample
 from virtualstack.cli.serve import report, serve
 from virtualstack.cli.store import compact, diff, expire, log, refresh, relocate, verify
 from virtualstack.cli.survey import survey
+from virtualstack.cli.sync import ledger, recipe, sync
 
 
 def _show_version(ctx: click.Context, _: click.Parameter, value: bool) -> None:
@@ -39,10 +40,10 @@ cli = Group(
     callback=_without_command,
     help="Open archives of netCDF, HDF5, GRIB and TIFF files as one virtual cube, and copy no data.",
     tasks={
-        "Look at files": [inspect, survey, readers, sample],
+        "Look at files": [inspect, survey, recipe, readers, sample],
         "Make a cube": [build, convert],
-        "Add to a cube": [append, update, write],
-        "Look at a vstack": [log, diff, verify],
+        "Add to a cube": [append, update, sync, write],
+        "Look at a vstack": [log, ledger, diff, verify],
         "Maintain a vstack": [refresh, relocate, compact, expire],
         "Share a cube": [serve, report],
         "Settings": [config, completion],

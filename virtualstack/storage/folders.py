@@ -8,6 +8,7 @@ import os
 import re
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Sequence
+from functools import lru_cache
 from pathlib import Path
 from typing import Protocol
 
@@ -51,7 +52,7 @@ def find(tree: Tree, top: str, pattern: Sequence[str], /) -> dict[str, bool]:
         if segment == "**":
             found = {path: x for folder in folders for path, x in tree.below(folder) if x or i == len(pattern)}
         elif MAGIC.search(segment):
-            found = dict(tree.entries(folders, _matcher(segment)))
+            found = dict(tree.entries(folders, matcher(segment)))
         else:
             found = {f"{folder}/{segment}": None for folder in folders}
     unknown = [path for path, x in found.items() if x is None]
@@ -59,7 +60,9 @@ def find(tree: Tree, top: str, pattern: Sequence[str], /) -> dict[str, bool]:
     return {path: x for path, x in found.items() if x is not None}
 
 
-def _matcher(segment: str) -> Callable[[str], bool]:
+@lru_cache(maxsize=64)
+def matcher(segment: str, /) -> Callable[[str], bool]:
+    """Return a function that tells whether the name of a file or folder fits a segment of a pattern."""
     matches, is_hidden = re.compile(fnmatch.translate(segment)).match, segment.startswith(".")
     return lambda name: name.startswith(".") <= is_hidden and matches(name) is not None
 

@@ -11,7 +11,7 @@ from urllib.parse import unquote
 
 from virtualstack.errors import SourceNotFoundError, StorageError
 from virtualstack.location import ARCHIVES, Location, absolute_url, is_http, local_path
-from virtualstack.storage.folders import MAGIC, Entry, LocalTree, find, is_there
+from virtualstack.storage.folders import MAGIC, Entry, LocalTree, find, is_there, matcher
 from virtualstack.storage.registry import Storage, StorageLike
 from virtualstack.storage.threads import concurrently
 
@@ -45,6 +45,47 @@ def find_each(patterns: Iterable[str | os.PathLike[str]], /, *, storage: Storage
         _matches(os.fspath(x), storage) if is_pattern(x) and absolute_url(x) not in names else [found_url(x)]
         for x in patterns
     ]
+
+
+def list_files(patterns: Iterable[str], /, *, storage: Storage) -> dict[str, Location]:
+    """Return the files that patterns match, by URL, with size, etag and modification time; see `find_urls`.
+
+    Each pattern takes one listing of everything below the folder before its first wildcard. A folder is never a match.
+    """
+    found: dict[str, Location] = {}
+    for pattern in map(absolute_url, patterns):
+        first = MAGIC.search(pattern)
+        if first is None or not is_pattern(pattern):
+            (answer,) = storage.look_up([pattern])
+            if isinstance(answer, StorageError):
+                raise answer
+            found[pattern] = answer
+            continue
+        top = pattern[: first.start()].rpartition("/")[0]
+        contents = storage.target(top).contents()
+        own = {x.url: x for x in contents.values() if fits_pattern(x.url, pattern)}
+        if not own:
+            raise SourceNotFoundError(f"nothing matches '{pattern}'; check the folder and the pattern", url=pattern)
+        found |= sorted(own.items(), key=lambda item: natural_key(item[0]))
+    return found
+
+
+def fits_pattern(url: str, pattern: str, /) -> bool:
+    """Return whether a URL matches an absolute pattern; hidden files and folders match only if they are named.
+
+    >>> fits_pattern("s3://b/2020/01/a.nc", "s3://b/**/*.nc"), fits_pattern("s3://b/2020/a.nc", "s3://b/*.nc")
+    (True, False)
+    """
+    return _fit(tuple(url.split("/")), tuple(pattern.split("/")))
+
+
+def _fit(names: tuple[str, ...], segments: tuple[str, ...]) -> bool:
+    if not segments or not names:
+        return not segments and not names
+    if segments[0] == "**":
+        is_shown = not names[0].startswith(".")
+        return _fit(names, segments[1:] or ("*",)) or (is_shown and _fit(names[1:], segments))
+    return matcher(segments[0])(names[0]) and _fit(names[1:], segments[1:])
 
 
 def find_url(path: str | os.PathLike[str], /, *, storage: StorageLike = None) -> str:

@@ -21,11 +21,13 @@ from virtualstack.vstack.format.history import OpenStore, listed_numbers, number
 from virtualstack.vstack.format.names import (
     BUNDLES,
     FOLDER,
+    LEDGER,
     PAGES,
     SEGMENTS,
     Moment,
     bundle_key,
     count_seconds,
+    ledger_key,
     made_at,
     new_id,
     page_key,
@@ -191,7 +193,7 @@ def _unused(store: OpenStore, numbers: Sequence[int], before: float) -> list[str
     The time in a name comes from its writer's clock, and counts only if no other time is known.
     """
     objects = store.objects
-    listed = list(concurrently(objects.list, [SEGMENTS, PAGES, BUNDLES], urls=[objects.url]))
+    listed = list(concurrently(objects.list, [SEGMENTS, PAGES, BUNDLES, LEDGER], urls=[objects.url]))
     named = {key: name for keys in listed for key in keys if (name := _name_in(key))}
     used = _used(store, numbers) if named else set()
     unused = [key for key, name in named.items() if name not in used]
@@ -209,9 +211,9 @@ def _unused(store: OpenStore, numbers: Sequence[int], before: float) -> list[str
 def _name_in(key: str) -> str | None:
     """Return the name in the key of a segment, page or bundle; ``None`` for any other key."""
     folder, _, rest = key.removeprefix(f"{FOLDER}/").partition("/")
-    name = rest.partition("/")[0].removesuffix(".json.gz")
+    name = rest.partition("/")[0].removesuffix(".json.gz").removesuffix(".parquet")
     try:
-        own = {"pages": page_key, "bundles": bundle_key, "segments": segment_folder}[folder](name)
+        own = {"pages": page_key, "bundles": bundle_key, "segments": segment_folder, "ledger": ledger_key}[folder](name)
     except (KeyError, ValueError):
         return None
     return name if key == own or (folder == "segments" and key.startswith(f"{own}/")) else None
@@ -230,6 +232,7 @@ def _used(store: OpenStore, numbers: Sequence[int]) -> set[str]:
                 segments.update(_segments_in(table.tail, objects))
             if uses.bundle is not None:
                 names.add(uses.bundle)
+            names.update(uses.ledger)
         numbers = [number for number in listed_numbers(objects) if number > last]  # committed in the meantime
         last = max(numbers, default=last)
     head = read_snapshot(objects, last)

@@ -147,7 +147,7 @@ def refresh[R: _AtSnapshot](
     masked += [url for url, _ in misfits]
     for url in masked:
         for path, each in cells[url].items():
-            overlays.setdefault(path, []).extend(_masks(each))
+            overlays.setdefault(path, []).extend(masks(each))
     snapshot = store.snapshot
     if overlays:
         said = message or _said(told, refreshed, masked)
@@ -168,7 +168,7 @@ def _said(told: Mapping[str, SourceProblem], refreshed: list[str], masked: list[
     return ", ".join(parts + ([f"masked {counted(len(masked), 'source')}"] if masked else []))
 
 
-def _masks(cells: Cells) -> Iterator[Overlay]:
+def masks(cells: Cells, /) -> Iterator[Overlay]:
     """Yield ABSENT chunks for cells; they read as a missing value if the variable has one."""
     fill = cells.array.manifest.tables.fill
     with contextlib.suppress(CombineError):

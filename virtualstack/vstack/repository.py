@@ -22,15 +22,16 @@ from virtualstack.combine.members import with_members
 from virtualstack.combine.precedence import Prefer, check_prefer
 from virtualstack.combine.update import updated
 from virtualstack.drawing.axes import plot_timeline
-from virtualstack.errors import Remedy, SourceNotFoundError, check_type
+from virtualstack.errors import ForbiddenLocationError, RecipeError, Remedy, SourceNotFoundError, check_type
 from virtualstack.formats.base import Reader, ReadOptions
-from virtualstack.location import absolute_url
+from virtualstack.location import Location, absolute_url, local_path
 from virtualstack.manifests import ManifestGroup
 from virtualstack.options import OPENING, VALUES, OnMissing, with_options
 from virtualstack.printable import printable
 from virtualstack.progress import Progress
 from virtualstack.scanning.workers import ExecutorLike
 from virtualstack.storage import ObjectStore, Storage, StorageLike, read_allowed_urls
+from virtualstack.storage.listing import find_urls
 from virtualstack.storage.permission import Allow
 from virtualstack.surveying.cube import cube_timeline
 from virtualstack.surveying.picture import Picture
@@ -42,14 +43,17 @@ from virtualstack.vstack.format.archive import ReadPermission
 from virtualstack.vstack.format.history import OpenStore
 from virtualstack.vstack.format.names import Moment, format_time
 from virtualstack.vstack.format.snapshot import Snapshot
+from virtualstack.vstack.ledger import Ledger
 from virtualstack.vstack.log import Log, read_log
 from virtualstack.vstack.overwrite import write
 from virtualstack.vstack.parts import PartLike, groups_from, with_coordinates
 from virtualstack.vstack.reader import At, open_snapshot, permission_for_snapshot, snapshot_group
+from virtualstack.vstack.recipe import Recipe, found_prefer, found_reader, functions
 from virtualstack.vstack.refresh import Refreshed, refresh
 from virtualstack.vstack.relocate import relocate
 from virtualstack.vstack.rescan import Rescan
-from virtualstack.vstack.save import Stored, save
+from virtualstack.vstack.save import Stored, base_of, save
+from virtualstack.vstack.sync import Sync, Synced, ledger_of, open_files, sync
 from virtualstack.vstack.verify import StoreVerification, verify
 from virtualstack.vstack.write.commit import GRACE_SECONDS
 
@@ -65,6 +69,10 @@ def _options_of(function: Callable[..., Any]) -> list[Parameter]:
     """Return the options of a function that opens a source; the store itself gives the others."""
     given = ("url", "reader", "storage", "allow")
     return [x for x in signature(function).parameters.values() if x.name not in given]
+
+
+def _recipe(given: Recipe | str | os.PathLike[str]) -> Recipe:
+    return given if isinstance(given, Recipe) else Recipe.read(os.fspath(given))
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -252,6 +260,203 @@ class Repository:
         (found,), reached = Storage.from_option(storage).with_users([absolute_url(url)])
         objects = ObjectStore(found, reached, allow)
         return cls(objects, open_snapshot(objects, at), allow, at is not None)
+
+    @classmethod
+    def build(
+        cls,
+        url: str | os.PathLike[str],
+        recipe: Recipe | str | os.PathLike[str],
+        /,
+        *,
+        allow: Allow = (),
+        storage: StorageLike = None,
+        sample: int = 8,
+        executor: ExecutorLike = None,
+        cache: str | os.PathLike[str] | None = None,
+        message: str | None = None,
+        progress: Progress | bool | None = None,
+    ) -> Synced[Repository]:
+        """Write a new store by a recipe, which the store keeps. :meth:`sync` brings it up to date later.
+
+        Files that do not fit are quarantined; see :meth:`sync` for the options.
+
+        Parameters
+        ----------
+        url
+            Local path or URL of the store.
+        recipe
+            The recipe, or the path of a file of TOML.
+        allow
+            URLs or paths that a store from a network may name; see :meth:`open`.
+        storage
+            Access to the store and its sources.
+        sample
+            Number of chunks to compare with what the formats' libraries read from the files.
+        executor, cache
+            What reads the files, and a folder that keeps results, as in :func:`virtualstack.scan`.
+        message
+            Message of the snapshot, for the log.
+        progress
+            ``True`` for a progress bar, or a function of the number of finished files and of all files.
+
+        Returns
+        -------
+        Synced
+            A report. Go on with its ``repository``.
+
+        Raises
+        ------
+        RecipeError
+            The recipe is not valid.
+        CombineError
+            No file fits, or one does not and the recipe says ``misfit = "raise"``.
+        SourceNotFoundError
+            A pattern matches no file.
+        WriterError
+            The store exists already.
+
+        Examples
+        --------
+        >>> import xarray as xr
+        >>> import virtualstack as vs
+        >>> for day in range(2):
+        ...     part = xr.Dataset({"rain": ("time", [1.0 + day])}, {"time": [day]})
+        ...     part.to_netcdf(f"day{day}.nc", engine="netcdf4")
+        >>> built = vs.Repository.build("rain.vstack", vs.Recipe(["day*.nc"], dim="time"))
+        >>> len(built.placed), built.repository.open_dataset()["rain"].values
+        (2, array([1., 2.]))
+        """
+        (found,), reached = Storage.from_option(storage).with_users([absolute_url(url)])
+        objects = ObjectStore(found, reached, allow)
+        base = base_of(objects, ManifestGroup(), "w-")
+        how = Sync(storage=reached, allow=allow, sample=sample, executor=executor, cache=cache, progress=progress)
+        return cls(objects, base, allow)._synced(_recipe(recipe), replace(how, message=message))
+
+    @property
+    def recipe(self) -> Recipe | None:
+        """The recipe that the store keeps, or ``None``.
+
+        Examples
+        --------
+        >>> import xarray as xr
+        >>> import virtualstack as vs
+        >>> xr.Dataset({"rain": ("time", [1.0])}, {"time": [0]}).to_netcdf("day0.nc", engine="netcdf4")
+        >>> vs.Repository.build("rain.vstack", vs.Recipe(["day*.nc"], dim="time")).repository.recipe.dim
+        'time'
+        """
+        return None if self.snapshot.recipe is None else Recipe.from_toml(self.snapshot.recipe)
+
+    def ledger(self) -> Ledger:
+        """Return what became of each file that the recipe of the store names.
+
+        Returns
+        -------
+        Ledger
+            ``counts`` has the number of files by state, and ``table`` one row for each file.
+
+        Raises
+        ------
+        StorageError
+            The store cannot be read.
+
+        Examples
+        --------
+        >>> import xarray as xr
+        >>> import virtualstack as vs
+        >>> xr.Dataset({"rain": ("time", [1.0])}, {"time": [0]}).to_netcdf("day0.nc", engine="netcdf4")
+        >>> vs.Repository.build("rain.vstack", vs.Recipe(["day*.nc"], dim="time")).repository.ledger().counts
+        {'placed': 1}
+        """
+        return ledger_of(self._opened, self.snapshot)
+
+    def sync(
+        self,
+        *,
+        recipe: Recipe | str | os.PathLike[str] | None = None,
+        retry: bool = False,
+        sample: int = 8,
+        executor: ExecutorLike = None,
+        cache: str | os.PathLike[str] | None = None,
+        message: str | None = None,
+        progress: Progress | bool | None = None,
+    ) -> Synced[Repository]:
+        """Bring the store up to date with the files of its recipe: list them, and place those that are new or changed.
+
+        Files that the ledger knows are not opened. All files that fit are placed in one commit. A file that does not
+        fit is quarantined with the reason, and opened again when it has changed. If a file of the store has changed,
+        its new version replaces the old one; if that does not fit, its cells become ABSENT
+        (docs/explanation/chunk-states.md). Cells of files that vanish stay. If a run is killed, the next one does all
+        of it. If nothing is new, no snapshot is written.
+
+        Parameters
+        ----------
+        recipe
+            A new recipe to keep, or the path of a file of TOML. By default that of the store.
+        retry
+            If true, quarantined files are opened again. A new recipe does so, too.
+        sample
+            Number of new chunks to compare with what the formats' libraries read from the files.
+        executor, cache
+            What reads the files, and a folder that keeps results, as in :func:`virtualstack.scan`.
+        message
+            Message of the snapshot, for the log.
+        progress
+            ``True`` for a progress bar, or a function of the number of finished files and of all files.
+
+        Returns
+        -------
+        Synced
+            A report. Go on with its ``repository``.
+
+        Raises
+        ------
+        RecipeError
+            The store has no recipe, or the recipe is not valid.
+        CombineError
+            A file does not fit, and the recipe says ``misfit = "raise"``.
+        SourceNotFoundError
+            A pattern matches no file.
+        ForbiddenLocationError
+            The store is not on this machine, and its recipe names functions, or files at a place that is not allowed.
+        ConflictError
+            Another writer has changed the same data since this snapshot.
+
+        Examples
+        --------
+        >>> import xarray as xr
+        >>> import virtualstack as vs
+        >>> xr.Dataset({"rain": ("time", [1.0])}, {"time": [0]}).to_netcdf("day0.nc", engine="netcdf4")
+        >>> repo = vs.Repository.build("rain.vstack", vs.Recipe(["day*.nc"], dim="time")).repository
+        >>> xr.Dataset({"rain": ("time", [2.0])}, {"time": [1]}).to_netcdf("day1.nc", engine="netcdf4")
+        >>> done = repo.sync()
+        >>> done.exit_code, done.repository.open_dataset()["rain"].values
+        (0, array([1., 2.]))
+        >>> done.repository.sync()
+        snapshot 1: nothing new
+        """
+        used = self._own_recipe() if recipe is None else _recipe(recipe)
+        how = Sync(storage=self.objects.storage, allow=self.allow, retry=retry, sample=sample, executor=executor)
+        return self._synced(used, replace(how, cache=cache, message=message, progress=progress))
+
+    def _own_recipe(self) -> Recipe:
+        """Return the recipe of the store; one from a network may name no functions, and only files that are allowed."""
+        recipe = self.recipe
+        if recipe is None:
+            raise RecipeError(f"'{self.url}' has no recipe", Remedy("give one with", recipe=...))
+        if local_path(self.url) is None and not self.url.startswith("memory://"):
+            if functions(recipe):
+                raise ForbiddenLocationError(
+                    f"the recipe of '{self.url}' names the function '{functions(recipe)[0]}', and a store from a "
+                    "network may not run code",
+                    Remedy("if you trust it, give the recipe with", recipe=...),
+                    url=self.url,
+                )
+            self._permission.check(list(recipe.files))
+        return recipe
+
+    def _synced(self, recipe: Recipe, how: Sync) -> Synced[Repository]:
+        named = how.storage.with_users([absolute_url(x) for x in recipe.files])[1]
+        return sync(self._stored, recipe, replace(how, storage=named), self._at)
 
     # -- content ----------------------------------------------------------------------------------------------
 
@@ -680,7 +885,7 @@ class Repository:
         dim: str | None = None,
         *,
         labels: Any = None,
-        join: Literal["exact", "left", "outer"] = "exact",
+        join: Literal["exact", "left", "outer"] | None = None,
         prefer: Prefer = None,
         combine_options: Mapping[str, Any] | None = None,
         drop_variables: str | Iterable[str] = (),
@@ -712,22 +917,24 @@ class Repository:
         Parameters
         ----------
         parts
-            Datasets or trees, virtual or with values in memory, or URLs of files, which are opened. One or several.
+            Datasets or trees, virtual or with values in memory, or URLs of files, which are opened (by the recipe of
+            the store if it has one). One or several.
         dim
-            Dimension whose labels are added; by default the one along which the store was built.
+            Dimension whose labels are added; by default that of the recipe, or the one along which the store was built.
         labels
             More labels that the store should have along ``dim``, for example the times of files that are still to come.
             Elements at these labels are ABSENT until a part has them.
         join
-            Treatment of labels along other dimensions. ``"exact"``: they must be the labels of the store. ``"left"``:
-            labels that the store lacks are left out. ``"outer"``: such labels and new variables are added to the store.
-            With ``"left"`` and ``"outer"``, new elements that no file has are ABSENT, and elements that the store has
-            stay unchanged.
+            Treatment of labels along other dimensions; by default that of the recipe, or ``"exact"``. ``"exact"``: they
+            must be the labels of the store. ``"left"``: labels that the store lacks are left out. ``"outer"``: such
+            labels and new variables are added to the store. With ``"left"`` and ``"outer"``, new elements that no file
+            has are ABSENT, and elements that the store has stay unchanged.
         prefer
             The file that is shown if two have the same labels. ``"first"``: the one in the store, or the first of
             ``parts``. ``"last"``: the last of ``parts``. ``"newest"``: the one that was modified last. A function gets
             each file, with ``url``, ``last_modified`` and ``attributes``, and returns a key: the file with the greater
-            key is shown. By default this is an error, so that a late original does not replace a reprocessed file.
+            key is shown. By default the recipe decides; without one this is an error, so that a late original does not
+            replace a reprocessed file.
         combine_options
             Options of joining as a dict, such as ``{"compat": "override"}``: ``compat``, ``combine_attrs`` and
             ``fill_value``, as in :func:`virtualstack.open_virtual_mfdataset`.
@@ -776,8 +983,13 @@ class Repository:
         >>> repo.update("day1_v2.nc", prefer="last").open_dataset()["rain"].values
         array([1., 7., 3.])
         """
-        storage = self.objects.storage
-        fitting = Fitting.from_options(join=join, options=combine_options, storage=storage)
+        storage, recipe = self.objects.storage, None if self.snapshot.recipe is None else self._own_recipe()
+        if recipe is not None:
+            dim, join = dim or recipe.dim, join or recipe.join
+            prefer = found_prefer(recipe) if prefer is None else prefer
+            combine_options = combine_options or recipe.combine_options or None
+            parts = self._opened_by(recipe, parts, progress)
+        fitting = Fitting.from_options(join=join or "exact", options=combine_options, storage=storage)
         fitting = fitting.with_remedies(
             LABELS_REMEDY,
             Remedy("leave out labels that the store does not have with", join="left"),
@@ -792,6 +1004,24 @@ class Repository:
         )
         made, overlays = updated(store.group, groups, dim, labels, fitting, prefer)
         return self._at(store.write(made, overlays=overlays, message=message, relative=relative, checksums=checksums))
+
+    def _opened_by(self, recipe: Recipe, parts: PartLike | Iterable[PartLike], progress: Any) -> list[PartLike]:
+        """Return parts with the files among them opened by a recipe."""
+        is_one = (
+            isinstance(parts, str | os.PathLike) or not isinstance(parts, Iterable) or isinstance(parts, xr.Dataset)
+        )
+        opened: list[PartLike] = []
+        for part in [parts] if is_one else cast(Iterable[PartLike], parts):
+            if not isinstance(part, str | os.PathLike):
+                opened.append(part)
+                continue
+            files = {url: Location(url) for url in find_urls([part], storage=self.objects.storage)}
+            how = Sync(storage=self.objects.storage, allow=self.allow, progress=progress)
+            found, errors = open_files(files, recipe, how)
+            for error in errors.values():
+                raise error
+            opened += [x.dataset for x in found]
+        return opened
 
     # -- maintenance ----------------------------------------------------------------------------------------------
 
@@ -1079,8 +1309,8 @@ class Repository:
             Treatment of changed sources that do not fit or are damaged. ``"keep"``: the references stay, and reading
             them is an error. ``"mask"``: their chunks become ABSENT, so that all others can be read together.
         reader
-            Name of a reader (see :func:`virtualstack.list_readers`), or a reader with options. By default it is
-            detected for each source.
+            Name of a reader (see :func:`virtualstack.list_readers`), or a reader with options. By default it is that of
+            the recipe of the store, or detected for each source.
         executor
             Executor that scans the sources: ``"threads"``, ``"processes"``, ``"dask"``, a ``distributed.Client`` or a
             ``concurrent.futures.Executor``. By default remote sources use 64 threads, and local ones the calling
@@ -1118,6 +1348,8 @@ class Repository:
         array([1.5, 2.5])
         """
         allow = read_allowed_urls(self.allow)
+        if reader is None and self.recipe is not None:
+            reader = found_reader(self.recipe)
         how = Rescan(reader=reader, executor=executor, allow=allow, progress=progress)
         return refresh(
             self._stored, self.objects.storage, how, self._at, missing=missing, changed=changed, message=message

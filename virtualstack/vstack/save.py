@@ -19,6 +19,7 @@ from virtualstack.options import JoinToStore
 from virtualstack.progress import Show
 from virtualstack.storage import Allow, ObjectStore, Storage, StorageLike
 from virtualstack.vstack.format.history import OpenStore, newest, read_snapshot
+from virtualstack.vstack.format.ledger import Entry
 from virtualstack.vstack.format.names import FOLDER
 from virtualstack.vstack.format.snapshot import Snapshot
 from virtualstack.vstack.reader import check_labels, open_snapshot, permission_for_snapshot
@@ -96,6 +97,8 @@ class Stored:
         relative: bool = False,
         checksums: bool = False,
         segment: str | None = None,
+        recipe: str | None = None,
+        ledger: Sequence[Entry] = (),
     ) -> Snapshot:
         """Commit the differences of a group from this snapshot; without differences, no snapshot is made."""
         return write_group(
@@ -108,6 +111,8 @@ class Stored:
             checksums=checksums,
             segment=segment,
             always=False,
+            recipe=recipe,
+            ledger=ledger,
         )
 
 
@@ -152,7 +157,7 @@ def save(
         return Stored.newest(objects, allow).add(
             group, addition, path=path, message=message, relative=relative, checksums=checksums
         )
-    base = _base(objects, group, "a" if path else mode)
+    base = base_of(objects, group, "a" if path else mode)
     opened = OpenStore(objects, permission_for_snapshot(objects.url, base, allow))
     if path or mode == "a":
         stored = ManifestGroup() if base is EMPTY_STORE else Stored(opened, base).group
@@ -160,7 +165,7 @@ def save(
     return write_group(opened, base, group, message=message, relative=relative, checksums=checksums, progress=progress)
 
 
-def _base(objects: ObjectStore, group: ManifestGroup, mode: Mode) -> Snapshot:
+def base_of(objects: ObjectStore, group: ManifestGroup, mode: Mode) -> Snapshot:
     """Return the snapshot that a group was made from, so that later commits of other writers are not lost.
 
     If the snapshot of the group was chosen with ``at=``, this is the newest snapshot, because the group replaces all

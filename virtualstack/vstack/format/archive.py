@@ -19,7 +19,16 @@ from virtualstack.manifests.serialised.headers import to_text
 from virtualstack.manifests.serialised.values import to_count
 from virtualstack.printable import counted
 from virtualstack.vstack.format.documents import MAX_DOCUMENT_BYTES, PageRef, Table, load
-from virtualstack.vstack.format.names import heap_key, heap_seed, page_key, refs_key, shard_mark, sources_key
+from virtualstack.vstack.format.ledger import LedgerPage
+from virtualstack.vstack.format.names import (
+    heap_key,
+    heap_seed,
+    ledger_key,
+    page_key,
+    refs_key,
+    shard_mark,
+    sources_key,
+)
 from virtualstack.vstack.format.rows import (
     SHARD_PAGES,
     PageIndex,
@@ -186,6 +195,10 @@ class Archive:
         if document.get("name") != ref.name or not isinstance(rows, list) or len(rows) != ref.n:
             raise MalformedFileError(f"'{self.url}{key}' is not a page of {ref.n} rows: restore it", url=self.url + key)
         return rows
+
+    def ledger_page(self, page: LedgerPage, /) -> bytes:
+        """Return the bytes of a page of the ledger."""
+        return self.objects.get(ledger_key(page.name), most=page.size)
 
     def read_placements(self, ref: PageRef, ndim: int, /) -> Placements:
         """Return the placements of a page."""

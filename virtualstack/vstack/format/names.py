@@ -22,6 +22,7 @@ SNAPSHOTS = f"{FOLDER}/snapshots"
 SEGMENTS = f"{FOLDER}/segments"
 PAGES = f"{FOLDER}/pages"
 BUNDLES = f"{FOLDER}/bundles"
+LEDGER = f"{FOLDER}/ledger"
 _LAST_SNAPSHOT = 10**12 - 1
 
 
@@ -101,6 +102,11 @@ def page_key(name: str, /) -> str:
 def bundle_key(name: str, /) -> str:
     """Return the key of a bundle of loaded variables."""
     return f"{BUNDLES}/{_checked(name)}"
+
+
+def ledger_key(name: str, /) -> str:
+    """Return the key of a page of the ledger of files."""
+    return f"{LEDGER}/{_checked(name)}.parquet"
 
 
 type Moment = str | datetime | np.datetime64

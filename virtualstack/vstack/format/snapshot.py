@@ -24,6 +24,7 @@ from virtualstack.manifests.serialised.headers import (
 from virtualstack.manifests.serialised.values import Heap, UnstorableError, to_count, to_mapping
 from virtualstack.printable import counted
 from virtualstack.vstack.format.documents import Table, dump, load
+from virtualstack.vstack.format.ledger import LedgerPage, check_page
 from virtualstack.vstack.format.names import FORMAT, format_time
 
 _RAISED = ManifestError, KeyError, ValueError, TypeError, OverflowError, RecursionError  # by forged JSON
@@ -87,6 +88,10 @@ class Snapshot:
         The same as ``table`` and ``moved`` of :class:`~virtualstack.vstack.format.sources.Prefixes`.
     bundle
         Object of loaded variables.
+    recipe
+        What the store is made of, as TOML; see :class:`~virtualstack.vstack.recipe.Recipe`.
+    ledger
+        Pages of the ledger: what became of each file that the recipe names.
     """
 
     number: int
@@ -99,6 +104,8 @@ class Snapshot:
     prefixes: tuple[str, ...] = ()
     moved: tuple[tuple[str, str, int], ...] = ()
     bundle: Bundle | None = None
+    recipe: str | None = None
+    ledger: tuple[LedgerPage, ...] = ()
 
     def __repr__(self) -> str:
         return f"<snapshot {self.number} of {format_time(self.time)}: {counted(len(self.arrays), 'variable')}>"
@@ -119,6 +126,8 @@ class Snapshot:
             "relocations": [{"old": old, "new": new, "n_prefixes": n} for old, new, n in self.moved],
             "bundle": None if self.bundle is None else self.bundle._asdict(),
         }
+        if self.recipe is not None:
+            document |= {"recipe": self.recipe, "ledger": [list(page) for page in self.ledger]}
         document["heap"] = base64.b64encode(b"".join(heap.parts)).decode()
         return dump(document)
 
@@ -155,11 +164,12 @@ def read_document(data: bytes, /, *, number: int, url: str) -> dict[str, Any]:
 
 
 class Uses(NamedTuple):
-    """The objects that a snapshot needs: the objects of its tables, and the bundle."""
+    """The objects that a snapshot needs: the objects of its tables, the bundle, and the pages of the ledger."""
 
     segments: Table
     placements: tuple[Table, ...]
     bundle: str | None
+    ledger: tuple[str, ...] = ()
 
 
 def decode_uses(document: Mapping[str, Any], /, *, url: str) -> Uses:
@@ -173,8 +183,9 @@ def decode_uses(document: Mapping[str, Any], /, *, url: str) -> Uses:
                 for node in to_mapping(document["arrays"]).values()
             ),
             bundle=None if bundle is None else to_text(bundle["name"]),
+            ledger=tuple(check_page(page).name for page in document.get("ledger", ())),
         )
-    except (ManifestError, KeyError, TypeError) as error:
+    except (ManifestError, KeyError, TypeError, ValueError) as error:
         raise MalformedFileError(f"'{url}' is not a snapshot of a vstack: {error!r}; restore it", url=url) from error
 
 
@@ -218,6 +229,8 @@ def _snapshot(document: Mapping[str, Any], number: int, url: str) -> Snapshot:
         prefixes=tuple(map(to_text, document["prefixes"])),
         moved=tuple((to_text(x["old"]), to_text(x["new"]), to_count(x["n_prefixes"])) for x in document["relocations"]),
         bundle=None if bundle is None else _bundle(bundle),
+        recipe=None if document.get("recipe") is None else to_text(document["recipe"]),
+        ledger=tuple(map(check_page, document.get("ledger", ()))),
     )
 
 

@@ -244,6 +244,8 @@ def _changes(before: Snapshot, after: Snapshot) -> Iterator[tuple[str, str]]:
             yield path, "attributes"
     for old_url, new_url, _ in after.moved[len(before.moved) :]:
         yield old_url, f"now {new_url}"
+    if after.recipe != before.recipe:
+        yield "recipe", "new" if before.recipe is None else "changed"
 
 
 def _same_attributes(a: Mapping[str, Any], b: Mapping[str, Any]) -> bool:

@@ -13,6 +13,7 @@ from virtualstack.manifests.serialised.headers import ArrayHeader
 from virtualstack.storage import Target
 from virtualstack.vstack.format.archive import Archive, Segment
 from virtualstack.vstack.format.documents import FULL_PAGE_ROWS, MAX_TAIL_ROWS, PageRef, Table, dump
+from virtualstack.vstack.format.ledger import Entry
 from virtualstack.vstack.format.names import new_id, page_key, values_key
 from virtualstack.vstack.format.rows import Placements, width
 from virtualstack.vstack.format.snapshot import ArrayNode, Snapshot
@@ -51,6 +52,10 @@ class Edit:
         Number of objects of values that were written to the segment before; they are its sources.
     moved
         Relocations in order: old and new beginning of locations.
+    recipe
+        The new recipe; ``None`` keeps the one of the store.
+    ledger
+        New entries of the ledger.
     """
 
     arrays: Mapping[str, ArrayEdit] = field(default_factory=dict)
@@ -60,6 +65,8 @@ class Edit:
     prefixes: tuple[str, ...] = ()
     n_values: int = 0
     moved: tuple[tuple[str, str], ...] = ()
+    recipe: str | None = None
+    ledger: tuple[Entry, ...] = ()
 
     @property
     def keys(self) -> list[str]:
@@ -71,7 +78,8 @@ class Edit:
     @property
     def is_empty(self) -> bool:
         """True if the edit changes nothing."""
-        return not (self.arrays or self.groups or self.removed or self.segment or self.moved)
+        changed = self.arrays or self.groups or self.removed or self.segment or self.moved or self.ledger
+        return not changed and self.recipe is None
 
 
 def applied(edit: Edit, head: Snapshot, archive: Archive, target: Target, /) -> Snapshot:
@@ -92,6 +100,11 @@ def applied(edit: Edit, head: Snapshot, archive: Archive, target: Target, /) -> 
     for path, change in edit.arrays.items():
         arrays[path] = _changed(path, change, head.arrays.get(path), number, head.number + 1, archive, target)
     groups = {path: group for path, group in head.groups.items() if path not in edit.removed}
+    ledger = head.ledger
+    if edit.ledger:
+        from virtualstack.vstack.ledger import with_entries  # Parquet is for stores with a recipe
+
+        ledger = with_entries(ledger, edit.ledger, archive.ledger_page, target.put)
     return replace(
         head,
         arrays=arrays,
@@ -99,6 +112,8 @@ def applied(edit: Edit, head: Snapshot, archive: Archive, target: Target, /) -> 
         segments=segments,
         prefixes=prefixes.table,
         moved=prefixes.moved,
+        recipe=head.recipe if edit.recipe is None else edit.recipe,
+        ledger=ledger,
     )
 
 

@@ -17,6 +17,7 @@ from virtualstack.storage import ObjectStore
 from virtualstack.storage.dry_run import is_pending
 from virtualstack.vstack.checksums import with_fingerprint
 from virtualstack.vstack.format.history import MAX_BUNDLE_BYTES, OpenStore, bundle_chunk, make_token
+from virtualstack.vstack.format.ledger import Entry
 from virtualstack.vstack.format.manifest import StoredManifest
 from virtualstack.vstack.format.names import SEGMENTS
 from virtualstack.vstack.format.snapshot import Snapshot, check_names
@@ -46,6 +47,8 @@ def write_group(
     segment: str | None = None,
     always: bool = True,
     progress: Show | None = None,
+    recipe: str | None = None,
+    ledger: Sequence[Entry] = (),
 ) -> Snapshot:
     """Write a group as the newest snapshot of a store.
 
@@ -55,6 +58,7 @@ def write_group(
     edit = make_edit(
         store, base, group, overlays or {}, relative=relative, checksums=checksums, segment=segment, progress=progress
     )
+    edit = replace(edit, recipe=recipe, ledger=tuple(ledger))
     if edit.is_empty and not always:
         return base
     return commit(store, base, edit, message=message)

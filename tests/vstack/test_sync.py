@@ -1,0 +1,315 @@
+"""Stores that are run every night: after each night they show what a loop of xarray over the files gives."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import tempfile
+import time
+from datetime import timedelta
+from pathlib import Path
+
+import numpy as np
+import pytest
+import xarray as xr
+
+import virtualstack as vs
+from tests.archives import living
+from tests.data.netcdf4 import netcdf4_file
+from tests.object_server import ObjectServer
+from tests.vstack import syncing
+from virtualstack.cli.command import main
+from virtualstack.errors import (
+    CombineError,
+    ForbiddenLocationError,
+    MalformedFileError,
+    RecipeError,
+    SourceNotFoundError,
+    StorageError,
+)
+from virtualstack.vstack.format.ledger import Entry
+from virtualstack.vstack.format.names import ledger_key
+from virtualstack.vstack.ledger import read_ledger, with_entries
+from virtualstack.vstack.recipe import kept
+from virtualstack.vstack.write.commit import commit
+from virtualstack.vstack.write.edit import Edit
+
+NIGHTS = 30
+
+
+def check(archive, store, number):
+    """Compare all values with those of the loop; other labels are masked, or their file is gone."""
+    repository = vs.Repository.open(store)
+    truth, cube = archive.truth(number), repository.open_dataset()
+    names = list(truth.data_vars)
+    cube = cube.expand_dims([dim for dim in archive.dims if dim not in cube.dims])
+    shown = cube[names].sel({dim: truth[dim].values for dim in archive.dims}).load()
+    shown = shown.drop_vars(set(shown.coords) - set(truth.coords))
+    truth = truth.drop_vars(set(truth.coords) - set(shown.coords))
+    xr.testing.assert_equal(shown.transpose(*archive.dims, ...), truth.transpose(*archive.dims, ...))
+    table = repository.ledger().table.assign(name=lambda x: x["url"].str.rpartition("/")[2])
+    unfit = set(table["name"][table["state"].isin(["quarantined", "masked"])])
+    assert unfit == archive.expected_unfit(number)
+    assert table["reason"][table["state"].isin(["quarantined", "masked"])].str.len().gt(20).all()
+    others = cube.isel({archive.dims[0]: ~np.isin(cube[archive.dims[0]], truth[archive.dims[0]])})
+    for i in range(others.sizes[archive.dims[0]]):
+        one = others[names[0]][{archive.dims[0]: i}]
+        try:
+            assert one.isnull().all()
+            assert "masked" in set(table["state"])
+        except StorageError as error:
+            assert "vanished" in set(table["state"][table["url"] == error.url])
+    return repository
+
+
+@pytest.mark.parametrize("make", [living.scenes, living.days, living.runs])
+def test_thirty_nights(make, tmp_path):
+    archive = make(tmp_path / "files")
+    recipe = tmp_path / "recipe.toml"
+    recipe.write_text(archive.recipe)
+    archive.night(0)
+    vs.Repository.build(tmp_path / "a.vstack", recipe)
+    check(archive, tmp_path / "a.vstack", 0)
+    for number in range(1, NIGHTS):
+        archive.night(number)
+        done = vs.Repository.open(tmp_path / "a.vstack").sync()
+        assert not done.failed
+        assert all(x.status == "equal" for x in done.chunks)
+        again = check(archive, tmp_path / "a.vstack", number).sync()
+        assert repr(again) == f"snapshot {done.repository.snapshot.number}: nothing new"
+
+
+def test_thirty_nights_of_the_command(tmp_path, monkeypatch, capsys):
+    monkeypatch.chdir(tmp_path)
+    archive = living.scenes(tmp_path / "files")
+    archive.night(0)
+    (tmp_path / "recipe.toml").write_text(archive.recipe)
+    assert main(["sync", "a.vstack", "--recipe", "recipe.toml"]) == 0
+    codes = {}
+    for number in range(1, NIGHTS):
+        archive.night(number)
+        codes[number] = main(["sync", "a.vstack", "--sample", "2"])
+    check(archive, tmp_path / "a.vstack", NIGHTS - 1)
+    assert {number: code for number, code in codes.items() if code} == {
+        **dict.fromkeys((7, 12, 23), 4),  # files of the store that have changed or vanished
+        **dict.fromkeys((9, 14, 20, 22), 3),  # files that do not fit
+    }
+    capsys.readouterr()
+    assert main(["sync", "a.vstack", "--json"]) == 0
+    found = json.loads(capsys.readouterr().out)
+    assert (found["exit_code"], found["files"], found["dry_run"]) == (0, [], None)
+    assert main(["ledger", "a.vstack", "--json"]) == 0
+    found = json.loads(capsys.readouterr().out)
+    assert found["counts"] == {"placed": 89, "quarantined": 2, "vanished": 1}
+
+
+def state_of(store):
+    """Values of all variables, and the ledger without times."""
+    repository = vs.Repository.open(store)
+    entries = repository.ledger().entries.values()
+    return repository.open_dataset().load(), sorted(
+        (x.url, x.size, x.modified, x.state, bool(x.reason)) for x in entries
+    )
+
+
+def run_for(store, seconds):
+    """Bring a store up to date in a process that is killed after some time; return it, and how long the run lasted."""
+    receiver, begun = syncing.CONTEXT.Pipe(duplex=False)
+    process = syncing.CONTEXT.Process(target=syncing.run, args=(store, begun))
+    process.start()
+    receiver.recv()
+    begin = time.monotonic()
+    process.join(seconds)
+    lasted = time.monotonic() - begin
+    process.kill()
+    process.join()
+    return process, lasted
+
+
+def test_runs_that_are_killed_end_in_the_same_store(tmp_path):
+    """Each night, a run is killed at a random time while it is running; the next run does all of it."""
+    archive = living.days(tmp_path / "files")
+    recipe = vs.Recipe.from_toml(archive.recipe)
+    archive.night(0)
+    for name in ("killed.vstack", "whole.vstack"):
+        vs.Repository.build(tmp_path / name, recipe)
+    random, n_killed, n_partial = np.random.default_rng(0), 0, 0
+    for number in range(1, 9):
+        archive.night(number)
+        whole, lasts = run_for(tmp_path / "whole.vstack", 60)
+        assert whole.exitcode == 0
+        for _ in range(2):
+            process, _ = run_for(tmp_path / "killed.vstack", float(random.uniform(0, 1.2 * lasts)))
+            n_killed += process.exitcode == -signal.SIGKILL
+            n_partial += vs.Repository.open(tmp_path / "killed.vstack").snapshot.number > 0
+    vs.Repository.open(tmp_path / "killed.vstack").sync(sample=0)
+    assert n_killed > 5
+    assert n_partial
+    found, wanted = state_of(tmp_path / "killed.vstack"), state_of(tmp_path / "whole.vstack")
+    xr.testing.assert_identical(found[0], wanted[0])
+    assert found[1] == wanted[1]
+    assert vs.Repository.open(tmp_path / "killed.vstack").verify().is_good
+
+
+def test_a_night_without_news_costs_one_listing():
+    with ObjectServer() as server:
+        storage = {"s3://bucket/": server.options}
+        recipe = vs.Recipe(["s3://bucket/files/*.nc"], dim="time")
+        put(server, 0)
+        put(server, 1)
+        vs.Repository.build("s3://bucket/a.vstack", recipe, storage=storage, sample=0)
+        repository = vs.Repository.open("s3://bucket/a.vstack", storage=storage)
+        server.requests.clear()
+        done = repository.sync()
+        assert done.exit_code == 0
+        assert dict(server.requests) == {"GET": 2}  # the listing, and the page of the ledger
+        put(server, 2)
+        server.requests.clear()
+        assert len(repository.sync(sample=0).placed) == 1
+
+
+def put(server, day):
+    with tempfile.TemporaryDirectory() as folder:
+        path = Path(folder, f"day{day}.nc")
+        rain = ("f8", "time x", np.arange(4.0).reshape(1, 4) + day, {}, {"zlib": True})
+        netcdf4_file(path, {"time": None, "x": 4}, {"time": ("i4", "time", [day], {}), "rain": rain})
+        server.objects[f"bucket/files/day{day}.nc"] = path.read_bytes()
+
+
+@pytest.fixture
+def days(tmp_path, monkeypatch):
+    """Three days in files of their own, in the working directory."""
+    monkeypatch.chdir(tmp_path)
+    for day in range(3):
+        write_day(day)
+    return vs.Recipe(["day*.nc"], dim="time")
+
+
+def write_day(day, *, value=None, name=None):
+    values = np.full((1, 4), float(day if value is None else value))
+    found = xr.Dataset({"rain": (("time", "x"), values)}, {"time": [day], "x": np.arange(4)})
+    found.to_netcdf(name or f"day{day}.nc", engine="h5netcdf")
+
+
+def test_sidecars_say_which_files_are_complete(days):
+    Path("day0.nc.done").touch()
+    repository = vs.Repository.build("a.vstack", vs.Recipe(["day*.nc"], dim="time", sidecar=".done")).repository
+    assert repository.ledger().counts == {"pending": 2, "placed": 1}
+    assert repository.sync().repository.snapshot.number == 0
+    Path("day2.nc.done").touch()
+    done = repository.sync()
+    assert [x.rpartition("/")[2] for x in done.placed] == ["day2.nc"]
+    assert done.repository.open_dataset()["time"].values.tolist() == [0, 2]
+
+
+def test_files_settle(days):
+    with pytest.raises(SourceNotFoundError, match="settled"):
+        vs.Repository.build("a.vstack", vs.Recipe(["day*.nc"], dim="time", settle="1h"))
+    os.utime("day1.nc", (0, 0))
+    repository = vs.Repository.build("a.vstack", vs.Recipe(["day*.nc"], dim="time", settle="1h")).repository
+    assert repository.ledger().counts == {"pending": 2, "placed": 1}
+
+
+def test_a_vanished_file_that_is_back_is_not_opened(days, monkeypatch):
+    repository = vs.Repository.build("a.vstack", days).repository
+    Path("day1.nc").rename("away.nc")
+    done = repository.sync()
+    assert [x.rpartition("/")[2] for x in done.vanished] == ["day1.nc"]
+    assert done.exit_code == 4
+    assert done.repository.sync().exit_code == 0
+    Path("away.nc").rename("day1.nc")
+    with monkeypatch.context() as patch:
+        patch.setattr("virtualstack.vstack.sync.open_all", None)
+        repository = done.repository.sync().repository
+    assert repository.ledger().counts == {"placed": 3}
+    assert repository.open_dataset()["rain"].sum() == 12
+
+
+def test_quarantined_files_are_opened_again_if_they_or_the_recipe_change(days, monkeypatch):
+    write_day(2, value=9, name="day2_again.nc")
+    done = vs.Repository.build("a.vstack", days)
+    assert len(done.quarantined) == 1
+    with monkeypatch.context() as patch:
+        patch.setattr("virtualstack.vstack.sync.open_all", None)
+        assert done.repository.sync().exit_code == 0
+        with pytest.raises(TypeError):
+            done.repository.sync(retry=True)
+    done = done.repository.sync(recipe=vs.Recipe(["day*.nc"], dim="time", prefer="last"))
+    assert len(done.placed) == 1
+    assert done.repository.open_dataset()["rain"].values[:, 0].tolist() == [0, 1, 9]
+    assert done.repository.recipe.prefer == "last"
+
+
+def test_a_misfit_may_be_an_error(days):
+    recipe = vs.Recipe(["day*.nc"], dim="time", misfit="raise")
+    repository = vs.Repository.build("a.vstack", recipe).repository
+    Path("day7.nc").write_bytes(b"no file of HDF5")
+    Path("day8.nc").write_bytes(b"no file of HDF5")
+    write_day(3)
+    with pytest.raises(CombineError, match=r"2 files cannot be placed.*day7.*day8"):
+        repository.sync()
+    assert vs.Repository.open("a.vstack").snapshot.number == 0
+
+
+def test_functions_of_a_recipe(days):
+    def names(recipe):
+        return list(vs.Repository.build("a.vstack", recipe).repository.open_dataset()["rain"].attrs)
+
+    assert names(vs.Recipe(["day*.nc"], dim="time", preprocess="tests.vstack.recipes:described")) == ["from"]
+    write_day(5)
+    with pytest.raises(RecipeError, match="'preprocess' of the recipe, in line 2"):
+        vs.Repository.open("a.vstack").sync(recipe=vs.Recipe(["day*.nc"], preprocess="tests.vstack.recipes:nothing"))
+
+
+def test_a_store_from_a_network_runs_no_code():
+    with ObjectServer() as server:
+        storage = {"s3://bucket/": server.options}
+        put(server, 0)
+        recipe = vs.Recipe(["s3://bucket/files/*.nc"], dim="time", preprocess="tests.vstack.recipes:described")
+        repository = vs.Repository.build("s3://bucket/a.vstack", recipe, storage=storage, sample=0).repository
+        with pytest.raises(ForbiddenLocationError, match="recipes:described"):
+            repository.sync()
+        assert repository.sync(recipe=recipe).exit_code == 0
+        local = vs.Recipe(["/etc/*.nc"], dim="time")
+        edit = Edit(recipe=kept(local).text)
+        commit(repository._opened, repository.snapshot, edit)
+        with pytest.raises(ForbiddenLocationError, match="/etc"):
+            vs.Repository.open("s3://bucket/a.vstack", storage=storage).sync()
+
+
+def test_the_ledger_stays_small(tmp_path):
+    """Pages are joined as they grow, and a file has one entry."""
+    pages, objects = (), {}
+
+    def get(page):
+        return objects[ledger_key(page.name)]
+
+    for night in range(40):
+        entries = [Entry(f"s3://b/{night % 30}-{i}.nc", i, float(night), None, "placed", "", 0.0) for i in range(5)]
+        pages = with_entries(pages, entries, get, objects.__setitem__)
+    found = read_ledger(pages, get)
+    assert len(found) == 150
+    assert len(pages) < 6
+    assert found.entries["s3://b/3-1.nc"].modified == 33
+    pages = with_entries(
+        (),
+        [Entry(f"s3://b/2024/{i:07}.nc", i, 1.0, f'"{i:032x}"', "placed", "", 0.0) for i in range(20000)],
+        get,
+        objects.__setitem__,
+    )
+    assert pages[0].size < 40 * 20000
+    damaged = bytearray(get(pages[0]))
+    damaged[1000] ^= 1
+    with pytest.raises(MalformedFileError, match="ledger"):
+        read_ledger(pages, lambda page: bytes(damaged))
+
+
+def test_expiry_keeps_the_ledger(days):
+    repository = vs.Repository.build("a.vstack", days).repository
+    for day in range(3, 6):
+        write_day(day)
+        repository = repository.sync().repository
+    repository.expire(keep=1, grace=timedelta(0))
+    assert vs.Repository.open("a.vstack").ledger().counts == {"placed": 6}
+    assert len(list(Path("a.vstack/.vstack/ledger").iterdir())) == len(repository.snapshot.ledger)

@@ -1,0 +1,166 @@
+"""``virtualstack sync``, ``ledger`` and ``recipe``: keep a vstack up to date with the files of its recipe."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any, Literal
+
+import click
+
+from virtualstack.cli import options
+from virtualstack.cli.commands import command, complete_files, option
+from virtualstack.cli.facts import dry_facts, dry_text, maybe_dry, plain
+from virtualstack.cli.output import report, short_paths, show, wants_progress
+from virtualstack.cli.store import open_store, store_command, with_store
+
+if TYPE_CHECKING:
+    from virtualstack.vstack.repository import Repository
+
+
+@store_command(
+    "sync",
+    examples=[
+        "virtualstack sync cube.vstack",
+        "virtualstack sync cube.vstack --dry-run",
+        "virtualstack sync cube.vstack --recipe recipe.toml",
+    ],
+)
+@option(
+    "--recipe",
+    metavar="FILE",
+    shell_complete=complete_files,
+    help="Recipe to keep in the store; a store that does not exist is built by it [default: that of the store].",
+)
+@option("--retry", is_flag=True, help="Open quarantined files again. A new recipe does so, too.")
+@option(
+    "--sample",
+    metavar="N",
+    type=click.IntRange(min=0),
+    default=8,
+    help="Number of new chunks to compare with what the format's library reads [default: 8].",
+)
+@options.message
+@options.dry_run
+@options.cache
+@options.executor
+@with_store
+def sync(store: str, recipe: str | None, **given: Any) -> int:
+    """Place the new and changed files of a vstack's recipe.
+
+    Files that do not fit are quarantined, and do not stop others. Run it as often as you like, for example every night.
+    """
+    return run(store, recipe, **given)
+
+
+def run(
+    store: str,
+    recipe: str | None,
+    /,
+    *,
+    allow: tuple[str, ...],
+    storage: Any,
+    as_json: bool,
+    dry_run: bool,
+    retry: bool = False,
+    is_new: bool = False,
+    **given: Any,
+) -> int:
+    """Bring a store up to date, or build it, and return the exit status."""
+    from virtualstack.errors import SourceNotFoundError
+    from virtualstack.vstack.repository import Repository
+
+    given["progress"] = wants_progress()
+    with maybe_dry(dry_run) as record:
+        repository: Repository | None = None
+        try:
+            repository = None if is_new else open_store(store, allow, storage)
+        except SourceNotFoundError:
+            if recipe is None:
+                raise
+        if repository is None and recipe is not None:
+            done = Repository.build(store, recipe, allow=allow, storage=storage, **given)
+        elif repository is not None:
+            done = repository.sync(recipe=recipe, retry=retry, **given)
+
+    def facts() -> dict[str, Any]:
+        return {
+            "store": store,
+            "snapshot": done.repository.snapshot.number,
+            "exit_code": done.exit_code,
+            "files": plain(done.table),
+            "chunks": [{"url": x.url, "variable": x.variable, "status": x.status} for x in done.chunks],
+            "dry_run": dry_facts(record),
+        }
+
+    text = done if record is None else f"{dry_text(record, store)}\n{done}"
+    report(facts, lambda: short_paths(text), as_json=as_json)
+    return done.exit_code
+
+
+@store_command("ledger", examples=["virtualstack ledger cube.vstack", "virtualstack ledger cube.vstack --json"])
+@options.at
+@with_store
+def ledger(store: str, allow: tuple[str, ...], storage: Any, at: Any, as_json: bool) -> None:
+    """Show what became of the files of a vstack's recipe: how many were placed, and why others were not."""
+    found = open_store(store, allow, storage, at).ledger()
+
+    def text() -> str:
+        odd = [x for x in found.entries.values() if x.state != "placed"]
+        return "\n".join([repr(found), *(f"  {x.state}: {x.url}{': ' if x.reason else ''}{x.reason}" for x in odd)])
+
+    report(
+        lambda: {"store": store, "counts": found.counts, "files": plain(found.table)},
+        lambda: short_paths(text()),
+        as_json=as_json,
+    )
+
+
+@command(
+    "recipe",
+    examples=[
+        "virtualstack recipe init 'data/*.nc' > recipe.toml",
+        "virtualstack recipe show cube.vstack > recipe.toml",
+    ],
+)
+@click.argument(
+    "action",
+    metavar="init|show",
+    type=click.Choice(["init", "show"]),
+    help="init: write a recipe for files by a survey of them; show: print the recipe of a vstack.",
+)
+@click.argument(
+    "places", shell_complete=complete_files, metavar="PLACE...", nargs=-1, required=True, help="Patterns, or a vstack."
+)
+@option("--dim", metavar="DIM", help="Dimension along which files follow each other [default: detected].")
+@options.allow
+@options.reader
+@options.executor
+@options.cache
+@options.storage
+def recipe(
+    action: Literal["init", "show"],
+    places: tuple[str, ...],
+    dim: str | None,
+    allow: tuple[str, ...],
+    reader: str | None,
+    executor: Any,
+    cache: str | None,
+    storage: Any,
+) -> None:
+    """Write a recipe of files, or print that of a vstack."""
+    from virtualstack.errors import RecipeError
+    from virtualstack.surveying import survey
+    from virtualstack.vstack.recipe import drafted
+
+    if action == "init":
+        how: dict[str, Any] = {"reader": reader, "executor": executor, "cache": cache, "storage": storage}
+        found = survey(places, dim=dim, allow=allow, progress=wants_progress(), **how)
+        show(drafted(found, places, reader))
+        return
+    if len(places) > 1:
+        raise click.UsageError("show takes one vstack")
+    stored = open_store(places[0], allow, storage).recipe
+    if stored is None:
+        raise RecipeError(
+            f"'{places[0]}' has no recipe. Give it one with 'virtualstack sync {places[0]} --recipe FILE'"
+        )
+    show(stored.text)

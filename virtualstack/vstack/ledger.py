@@ -1,0 +1,143 @@
+"""The ledger of a store: what became of each file that its recipe names, in pages of Parquet that grow."""
+
+from __future__ import annotations
+
+import io
+import zlib
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass
+from functools import cached_property
+
+import pandas as pd
+import pyarrow as pa
+import pyarrow.compute as pc
+import pyarrow.parquet as pq
+
+from virtualstack.errors import MalformedFileError
+from virtualstack.printable import counted
+from virtualstack.vstack.format.ledger import Entry, LedgerPage
+from virtualstack.vstack.format.names import ledger_key, new_id
+
+_WORDS = pa.dictionary(pa.int32(), pa.string())
+SCHEMA = pa.schema(
+    [
+        ("url", pa.string()),
+        ("size", pa.int64()),
+        ("modified", pa.float64()),
+        ("etag", pa.string()),
+        ("state", _WORDS),
+        ("reason", _WORDS),
+        ("since", pa.float64()),
+    ]
+)
+"""Columns of the ledger."""
+
+_GROWTH = 4
+"""How many times more rows than the new ones a page must have to stay as it is; a smaller one is written with them."""
+
+
+@dataclass(frozen=True, eq=False, repr=False)
+class Ledger:
+    """What became of each file that the recipe of a store names; the result of :meth:`Repository.ledger`.
+
+    Parameters
+    ----------
+    columns
+        Table of Arrow with one row for each file: ``url``, ``size``, ``modified`` and ``etag`` of the version that was
+        seen last, its ``state``, the ``reason`` of this state, and ``since`` when it has it. Times are in seconds since
+        1970 (UTC). States are ``"placed"``: the store shows the file; ``"quarantined"``: it was opened, but does not
+        fit; ``"masked"``: it was placed, but its present version does not fit, so its cells are ABSENT;
+        ``"pending"``: it may still be written; ``"vanished"``: it was placed, and does not exist any more.
+
+    Examples
+    --------
+    >>> import xarray as xr
+    >>> import virtualstack as vs
+    >>> xr.Dataset({"rain": ("time", [1.0])}, {"time": [0]}).to_netcdf("day0.nc", engine="netcdf4")
+    >>> repo = vs.Repository.build("rain.vstack", vs.Recipe(["day*.nc"], dim="time")).repository
+    >>> repo.ledger()
+    <ledger of 1 file: 1 placed>
+    >>> repo.ledger().table["state"].tolist()
+    ['placed']
+    """
+
+    columns: pa.Table
+
+    def __len__(self) -> int:
+        return int(self.columns.num_rows)
+
+    def __repr__(self) -> str:
+        told = ", ".join(f"{n:,} {state}" for state, n in self.counts.items())
+        return f"<ledger of {counted(len(self), 'file')}: {told}>" if told else "<ledger of no files>"
+
+    @property
+    def counts(self) -> dict[str, int]:
+        """Number of files by state."""
+        found = pc.value_counts(pc.cast(self.columns["state"], pa.string())).to_pylist()
+        return {x["values"]: x["counts"] for x in sorted(found, key=lambda x: -x["counts"])}
+
+    @property
+    def table(self) -> pd.DataFrame:
+        """The same columns as a table of pandas; ``modified`` and ``since`` are times."""
+        found: pd.DataFrame = self.columns.to_pandas()
+        for name in ("modified", "since"):
+            found[name] = pd.to_datetime(found[name], unit="s", utc=True)
+        return found
+
+    @cached_property
+    def entries(self) -> dict[str, Entry]:
+        """The entries by URL."""
+        rows = zip(*(self.columns[name].to_pylist() for name in SCHEMA.names), strict=True)
+        return {row[0]: Entry(*row) for row in rows}
+
+
+def read_ledger(pages: Sequence[LedgerPage], get: Callable[[LedgerPage], bytes], /) -> Ledger:
+    """Read all pages; of the entries of a file, the last one counts."""
+    found = SCHEMA.empty_table()
+    for page in pages:
+        found = _joined(found, _decoded(page, get(page)))
+    return Ledger(found)
+
+
+def with_entries(
+    pages: Sequence[LedgerPage],
+    entries: Iterable[Entry],
+    get: Callable[[LedgerPage], bytes],
+    put: Callable[[str, bytes], None],
+    /,
+) -> tuple[LedgerPage, ...]:
+    """Write entries as a new page, together with the last pages if they are small, and return all pages."""
+    kept, columns = list(pages), zip(*entries, strict=True)
+    rows = pa.Table.from_arrays([pa.array(x, y.type) for x, y in zip(columns, SCHEMA, strict=True)], schema=SCHEMA)
+    while kept and kept[-1].n <= _GROWTH * rows.num_rows:
+        page = kept.pop()
+        rows = _joined(_decoded(page, get(page)), rows)
+    out, name = io.BytesIO(), new_id()
+    pq.write_table(
+        rows.sort_by("url"),
+        out,
+        compression="zstd",
+        use_dictionary=["state", "reason", "since"],
+        column_encoding={"url": "DELTA_BYTE_ARRAY"},
+        store_schema=False,
+    )
+    data = out.getvalue()
+    put(ledger_key(name), data)
+    return (*kept, LedgerPage(name, rows.num_rows, len(data), zlib.crc32(data)))
+
+
+def _joined(before: pa.Table, after: pa.Table) -> pa.Table:
+    """Return the rows of two tables; of a file that is in both, that of the second."""
+    if before.num_rows:
+        before = before.filter(pc.invert(pc.is_in(before["url"], value_set=after["url"].combine_chunks())))
+    return pa.concat_tables([before, after]).unify_dictionaries()
+
+
+def _decoded(page: LedgerPage, data: bytes) -> pa.Table:
+    if len(data) != page.size or zlib.crc32(data) != page.crc32:
+        raise MalformedFileError(f"the page '{page.name}' of the ledger is damaged: restore the store")
+    try:
+        found = pq.read_table(io.BytesIO(data), read_dictionary=["state", "reason"]).cast(SCHEMA)
+    except (pa.ArrowException, ValueError, KeyError) as error:
+        raise MalformedFileError(f"the page '{page.name}' of the ledger is damaged: {error}") from error
+    return found

@@ -1,0 +1,520 @@
+"""Bring a store up to date with the files of its recipe: list, compare with the ledger, open, place, check, report."""
+
+from __future__ import annotations
+
+import contextlib
+import random
+import time
+from collections import Counter
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+from datetime import UTC, datetime
+from functools import cached_property
+from typing import Any, Protocol, cast
+
+import numpy as np
+import pandas as pd
+import xarray as xr
+
+from virtualstack.api.each import open_all, preprocessed
+from virtualstack.combine import CombineOptions, combine_datasets
+from virtualstack.combine.addition import growing_dimension
+from virtualstack.combine.fitting import Fitting
+from virtualstack.combine.precedence import Candidate, is_changed
+from virtualstack.combine.update import updated
+from virtualstack.dataset import to_group, virtual_array
+from virtualstack.dataset.opening import Opening
+from virtualstack.errors import (
+    AccessDeniedError,
+    CombineError,
+    MissingDependencyError,
+    ReaderError,
+    SourceNotFoundError,
+    StorageError,
+    VirtualStackError,
+    WriterError,
+)
+from virtualstack.formats.base import ReadOptions
+from virtualstack.location import Location, local_path
+from virtualstack.manifests import ManifestGroup
+from virtualstack.manifests.manifest import Overlay
+from virtualstack.planning import Duplicates
+from virtualstack.printable import MAX_SHOWN_ITEMS, counted, printable
+from virtualstack.progress import Progress
+from virtualstack.reading.nameless import inline_nameless
+from virtualstack.scanning.one import read_one
+from virtualstack.scanning.workers import ExecutorLike
+from virtualstack.storage import Allow, Storage
+from virtualstack.storage.dry_run import active_dry_run
+from virtualstack.storage.listing import list_files
+from virtualstack.verify.chunks import SampledChunk, compare_sample
+from virtualstack.vstack import recipe as recipes
+from virtualstack.vstack.format.history import OpenStore
+from virtualstack.vstack.format.ledger import Entry
+from virtualstack.vstack.format.names import SEGMENTS
+from virtualstack.vstack.format.snapshot import Snapshot
+from virtualstack.vstack.ledger import Ledger, read_ledger
+from virtualstack.vstack.reader import permission_for_snapshot
+from virtualstack.vstack.recipe import Recipe
+from virtualstack.vstack.refresh import masks
+from virtualstack.vstack.save import Stored
+from virtualstack.vstack.shown import cells_of_sources, shown_in
+from virtualstack.vstack.write.write import write_group
+
+_MAX_REASON = 500
+"""Maximum number of characters of a reason in the ledger."""
+
+
+class _AtSnapshot(Protocol):
+    @property
+    def snapshot(self) -> Snapshot: ...
+    def open_virtual_dataset(self) -> xr.Dataset: ...
+
+
+@dataclass(frozen=True, slots=True, kw_only=True, repr=False)
+class Synced[R: _AtSnapshot]:
+    """What :meth:`Repository.sync` and :meth:`Repository.build` did.
+
+    Parameters
+    ----------
+    repository
+        The repository at the snapshot after the run.
+    placed
+        URLs of new files that were placed.
+    changed
+        URLs of files of the store that have changed, and were placed again or masked.
+    quarantined
+        Files that do not fit, with the reason.
+    pending
+        URLs of files that may still be written.
+    vanished
+        URLs of files that were placed, and are not listed any more; their cells stay.
+    failed
+        Files that could not be reached now, with the reason; the next run tries them again.
+    chunks
+        Results for a sample of the new chunks.
+    """
+
+    repository: R
+    placed: tuple[str, ...] = ()
+    changed: tuple[str, ...] = ()
+    quarantined: tuple[tuple[str, str], ...] = ()
+    pending: tuple[str, ...] = ()
+    vanished: tuple[str, ...] = ()
+    failed: tuple[tuple[str, str], ...] = ()
+    chunks: tuple[SampledChunk, ...] = ()
+
+    @property
+    def exit_code(self) -> int:
+        """Exit status of ``virtualstack sync``.
+
+        1: a file failed, or a chunk differs. 3: a file was quarantined. 4: a file of the store has changed or vanished.
+        0: none of these.
+        """
+        if self.failed or any(x.status == "different" for x in self.chunks):
+            return 1
+        return 3 if self.quarantined else 4 if self.changed or self.vanished else 0
+
+    @property
+    def table(self) -> pd.DataFrame:
+        """Table with one row for each file that is new, changed, pending or vanished: url, status and reason."""
+        rows = [(url, name, "") for name in ("placed", "changed", "pending", "vanished") for url in getattr(self, name)]
+        rows += [(url, name, why) for name in ("quarantined", "failed") for url, why in getattr(self, name)]
+        return pd.DataFrame(rows, columns=["url", "status", "reason"])
+
+    def __repr__(self) -> str:
+        names = ("placed", "changed", "quarantined", "pending", "vanished", "failed")
+        told = ", ".join(f"{len(getattr(self, x)):,} {x}" for x in names if getattr(self, x))
+        lines = [f"snapshot {self.repository.snapshot.number}: {told or 'nothing new'}"]
+        if self.chunks:
+            found = Counter(x.status for x in self.chunks)
+            lines.append(f"  chunks compared with their files: {', '.join(f'{n} {x}' for x, n in found.items())}")
+        odd = [(x, y) for x in ("quarantined", "failed") for y in getattr(self, x)]
+        odd += [(x, (url, "")) for x in ("changed", "vanished") for url in getattr(self, x)]
+        odd += [
+            ("different", (x.url, f"variable '{x.variable}': {x.reason}"))
+            for x in self.chunks
+            if x.status == "different"
+        ]
+        lines += [f"  {what}: {url}{': ' if why else ''}{why}" for what, (url, why) in odd[:MAX_SHOWN_ITEMS]]
+        n_more = len(odd) - MAX_SHOWN_ITEMS
+        return printable("\n".join(lines + [f"  ... {n_more} more"] * (n_more > 0)))
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Sync:
+    """The options of a run; see :meth:`Repository.sync`."""
+
+    storage: Storage
+    allow: Allow = ()
+    retry: bool = False
+    sample: int = 8
+    executor: ExecutorLike = None
+    cache: Any = None
+    progress: Progress | bool | None = None
+    message: str | None = None
+
+
+def ledger_of(store: OpenStore, snapshot: Snapshot, /) -> Ledger:
+    """Read the ledger of a snapshot."""
+    return read_ledger(snapshot.ledger, store.archive(snapshot).ledger_page)
+
+
+def sync[R: _AtSnapshot](store: Stored, recipe: Recipe, how: Sync, open_at: Callable[[Snapshot], R], /) -> Synced[R]:
+    """Bring a store up to date, or build it if it is empty; ``open_at`` opens the repository at a snapshot."""
+    recipe, begin = recipes.kept(recipe), time.time()
+    todo = _compared(store, recipe, how, begin)
+    parts, errors = open_files({url: todo.found[url] for url in todo.wanted}, recipe, how)
+    placing = _Placing(store, recipe, how)
+    kept, made, misfits = _fitting(parts, placing)
+    errors |= misfits
+    failed = {url: error for url, error in errors.items() if _may_pass(error, url)}
+    bad = {url: _reason(error) for url, error in errors.items() if url not in failed}
+    if bad and (recipe.misfit == "raise" or (placing.is_new and not kept)):
+        raise _do_not_fit(bad)
+    if placing.is_new and not kept:
+        raise next(iter(failed.values()), SourceNotFoundError(f"no file of {list(recipe.files)} is settled yet"))
+    changed = {url: todo.found[url] for url in todo.changed if url not in failed}
+    good = [part.url for part in kept]
+    rows = [*todo.rows, *(Entry.of(todo.found[url], "placed", since=begin) for url in good)]
+    rows += [Entry.of(todo.found[url], "quarantined", why, since=begin) for url, why in bad.items()]
+    later = {row.url: row for row in rows if row.url in changed}
+    snapshot = placing.write(made, [row for row in rows if row.url not in later], len(good))
+    if changed and active_dry_run() is None:
+        stored = Stored(OpenStore(store.opened.objects, _permission(store, snapshot, how)), snapshot)
+        over = _masked(stored, changed)
+        rows = [row._replace(state="masked") if row.url in bad else row for row in later.values()]
+        said = f"{counted(len(changed), 'changed file')}"
+        snapshot = stored.write(stored.group, overlays=over, message=how.message or said, ledger=rows)
+    repository = open_at(snapshot)
+    chunks: tuple[SampledChunk, ...] = ()
+    if kept and how.sample and active_dry_run() is None:
+        with contextlib.suppress(MissingDependencyError):
+            chunks = _compared_with_files(repository, kept, store.opened.objects.url, how)
+    return Synced(
+        repository=repository,
+        placed=tuple(url for url in good if url not in changed),
+        changed=tuple(changed),
+        quarantined=tuple(bad.items()),
+        pending=tuple(todo.pending),
+        vanished=tuple(todo.vanished),
+        failed=tuple((url, _reason(error)) for url, error in failed.items()),
+        chunks=chunks,
+    )
+
+
+def _permission(store: Stored, snapshot: Snapshot, how: Sync) -> Any:
+    return permission_for_snapshot(store.opened.objects.url, snapshot, how.allow)
+
+
+# -- what is new ----------------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True, slots=True)
+class _Todo:
+    """What a listing says, compared with the ledger."""
+
+    found: Mapping[str, Location]
+    wanted: list[str] = field(default_factory=list)
+    pending: list[str] = field(default_factory=list)
+    vanished: list[str] = field(default_factory=list)
+    changed: list[str] = field(default_factory=list)
+    rows: list[Entry] = field(default_factory=list)
+
+
+def _compared(store: Stored, recipe: Recipe, how: Sync, now: float) -> _Todo:
+    """Compare the files of a recipe with the ledger; no file is opened."""
+    found = list_files(recipe.files, storage=how.storage)
+    complete = None
+    if recipe.sidecar is not None:
+        complete = set[str]()
+        with contextlib.suppress(SourceNotFoundError):
+            complete = set(list_files([f"{x}{recipe.sidecar}" for x in recipe.files], storage=how.storage))
+        found = {url: file for url, file in found.items() if url not in complete}
+    known = ledger_of(store.opened, store.snapshot).entries
+    tries_again = how.retry or recipe.text != store.snapshot.recipe
+    todo = _Todo(found)
+    for url, file in found.items():
+        entry = known.get(url)
+        state = None if entry is None else entry.state
+        is_known = entry is not None and entry.is_version(file)
+        if is_known and state == "vanished":
+            todo.rows.append(Entry.of(file, "placed", since=now))
+        elif is_known and (state == "placed" or (state in ("quarantined", "masked") and not tries_again)):
+            continue
+        else:
+            is_shown = state in ("placed", "masked", "vanished")
+            seen = entry.since if entry is not None and is_known else 0.0 if is_shown else now
+            is_complete = complete is None or f"{url}{recipe.sidecar}" in complete
+            if is_complete and recipes.is_settled(recipe, file, seen, now):
+                todo.wanted.append(url)
+                todo.changed.extend([url] * is_shown)
+            else:
+                todo.pending.append(url)
+                if not is_shown and not (is_known and state == "pending"):
+                    todo.rows.append(Entry.of(file, "pending", since=now))
+    for url, entry in known.items():
+        if entry.state == "placed" and url not in found and recipes.covers(recipe, url):
+            todo.vanished.append(url)
+            todo.rows.append(entry._replace(state="vanished", since=now))
+    return todo
+
+
+# -- opening --------------------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True, slots=True)
+class _Opened:
+    """A file that was opened, as it will be placed."""
+
+    url: str
+    dataset: xr.Dataset
+    file: Location
+
+    @property
+    def kind(self) -> frozenset[tuple[str, tuple[str, ...]]]:
+        """Names and dimensions of its variables."""
+        return frozenset((str(name), tuple(map(str, x.dims))) for name, x in self.dataset.variables.items())
+
+
+def open_files(
+    files: Mapping[str, Location], recipe: Recipe, how: Sync, /
+) -> tuple[list[_Opened], dict[str, Exception]]:
+    """Open files by a recipe; return the parts, and the errors by URL."""
+    if not files:
+        return [], {}
+    opening = Opening.from_options(
+        group=recipe.group,
+        storage=how.storage,
+        drop_variables=recipe.drop_variables,
+        decode_times=recipe.decode_times,
+        unpack=recipe.unpack is True,
+        unsupported=recipe.unsupported,
+        inline_limit=recipe.inline_limit,
+        allow=how.allow,
+    )
+    preprocess, new_dim = recipes.found_preprocess(recipe), recipes.found_new_dim(recipe)
+    joining = CombineOptions.from_options(
+        new_dim=new_dim, labels=recipe.labels, unpack=recipe.unpack, decode_times=recipe.decode_times
+    )
+    opened = open_all(
+        xr.Dataset,
+        list(files),
+        lambda node, opening: opening.dataset(node),
+        opening,
+        preprocess=None,
+        given=(),
+        reader=recipes.found_reader(recipe),
+        executor=how.executor,
+        on_error="skip",
+        cache=how.cache,
+        progress=how.progress,
+        with_children=False,
+        is_one_index=False,
+    )
+    errors, parts = dict(opened.errors), []
+    for url, dataset in zip([x for x in files if x not in errors], cast(list[xr.Dataset], opened.nested), strict=True):
+        try:
+            if preprocess is not None:
+                dataset = preprocessed(xr.Dataset, dataset, preprocess, url)
+            if new_dim or recipe.labels:
+                dataset = combine_datasets([dataset], joining, storage=opened.storage)
+                dataset.encoding.setdefault("source", url)
+            recipes.check_labels(recipe, dataset)
+            parts.append(_Opened(url, dataset, files[url]))
+        except (VirtualStackError, TypeError) as error:
+            errors[url] = error
+    return parts, errors
+
+
+def _may_pass(error: Exception, url: str) -> bool:
+    """Return whether an error says nothing about the file, so that the next run tries it again."""
+    if isinstance(error, MissingDependencyError):
+        return True
+    if isinstance(error, ReaderError) or not isinstance(error, StorageError):
+        return False
+    if isinstance(error, SourceNotFoundError | AccessDeniedError) or (error.url is not None and error.url != url):
+        return True
+    return local_path(url) is None and not error.is_short
+
+
+def _reason(error: Exception) -> str:
+    return str(error)[:_MAX_REASON]
+
+
+def _do_not_fit(bad: Mapping[str, str]) -> CombineError:
+    listed = "; ".join(f"'{url}': {why}" for url, why in list(bad.items())[:MAX_SHOWN_ITEMS])
+    return CombineError(f"{counted(len(bad), 'file')} cannot be placed, and nothing was committed: {listed}")
+
+
+# -- placing --------------------------------------------------------------------------------------------------
+
+
+type _Made = tuple[ManifestGroup, Mapping[str, Sequence[Overlay]]]
+
+
+class _Placing:
+    """The store that files are placed in; a new one is made of all files at once."""
+
+    def __init__(self, store: Stored, recipe: Recipe, how: Sync) -> None:
+        self._store, self._recipe, self._how = store, recipe, how
+        self._prefer = recipes.found_prefer(recipe)
+        self._groups: dict[str, ManifestGroup] = {}
+        self._fitting = Fitting.from_options(
+            join=recipe.join, options=recipe.combine_options or None, storage=how.storage
+        )
+
+    @property
+    def is_new(self) -> bool:
+        """True if the store does not exist yet."""
+        return self._store.snapshot.number < 0
+
+    @cached_property
+    def dim(self) -> str:
+        """Dimension whose labels are added."""
+        return self._recipe.dim or growing_dimension(self._store.group)
+
+    def attempt(self, parts: Sequence[_Opened], /) -> _Made:
+        """Place parts, or raise the error of the first that does not fit."""
+        if self.is_new:
+            return self._joined(parts), {}
+        groups = [self._group(part.url, part.dataset) for part in parts]
+        return updated(self._store.group, groups, self.dim, None, self._fitting, self._prefer)
+
+    def _group(self, url: str, dataset: xr.Dataset) -> ManifestGroup:
+        if url not in self._groups:
+            self._groups[url] = self._as_group(dataset)
+        return self._groups[url]
+
+    def _joined(self, parts: Sequence[_Opened]) -> ManifestGroup:
+        """Return the first content of a store; of files with the same labels, the most preferred one counts."""
+        recipe, storage = self._recipe, self._how.storage
+        duplicates: Duplicates | None = None if self._prefer is None else "first" if self._prefer == "first" else "last"
+        if self._prefer not in (None, "first", "last"):
+            parts = sorted(parts, key=self._key)
+        joining = CombineOptions.from_options(
+            join=recipe.join,
+            tolerance=recipe.tolerance,
+            duplicates=duplicates,
+            unpack=recipe.unpack,
+            decode_times=recipe.decode_times,
+            combine_options=recipe.combine_options or None,
+        )
+        joined = combine_datasets([part.dataset for part in parts], joining, storage=storage)
+        return self._as_group(_growing(joined, recipe.dim))
+
+    def _as_group(self, dataset: xr.Dataset) -> ManifestGroup:
+        group = to_group(dataset)
+        return inline_nameless(group, storage=self._how.storage.with_entries(*group.accesses()))
+
+    def _key(self, part: _Opened) -> Any:
+        modified = part.file.last_modified
+        if not callable(self._prefer):
+            return modified or 0.0
+        when = None if modified is None else datetime.fromtimestamp(modified, UTC)
+        return self._prefer(Candidate(part.url, when, self._attributes))
+
+    def _attributes(self, url: str) -> Mapping[str, Any]:
+        return read_one(url, storage=self._how.storage, options=ReadOptions())[0].attributes
+
+    def write(self, made: _Made | None, rows: Sequence[Entry], n_placed: int, /) -> Snapshot:
+        """Commit what was placed, the entries of the ledger, and the recipe if it is a new one."""
+        store, recipe = self._store, self._recipe
+        if made is None and not rows and recipe.text == store.snapshot.recipe:
+            return store.snapshot
+        group, overlays = (store.group, {}) if made is None else made
+        return write_group(
+            store.opened,
+            store.snapshot,
+            group,
+            overlays=overlays,
+            message=self._how.message or f"{counted(n_placed, 'file')} placed",
+            relative=recipe.relative,
+            checksums=recipe.checksums,
+            recipe=None if recipe.text == store.snapshot.recipe else recipe.text,
+            ledger=rows,
+            always=False,
+        )
+
+
+def _growing(dataset: xr.Dataset, dim: str | None) -> xr.Dataset:
+    """Return a dataset with the dimension that a store grows along, if all of its files have the same label.
+
+    Data variables get it, and dates along other dimensions, which may be those of the label and a lead.
+    """
+    if dim not in dataset.coords or dim in dataset.dims:
+        return dataset
+    dates = [name for name, x in dataset.coords.items() if x.dtype.kind == "M" and name not in x.dims]
+    growing = [name for name in (*dataset.data_vars, *dates) if dataset[name].dims]
+    return dataset.assign({name: dataset[name].expand_dims(dim) for name in growing})
+
+
+def _fitting(parts: Sequence[_Opened], placing: _Placing) -> tuple[list[_Opened], _Made | None, dict[str, Exception]]:
+    """Place all parts that fit; return them, what was made, and the errors of the others by URL.
+
+    If all do not fit together, halves are tried, so that few misfits among many parts take few attempts. The first
+    files of a store are those that most others are like.
+    """
+    kept: list[_Opened] = []
+    made: _Made | None = None
+    errors: dict[str, Exception] = {}
+    todo = [list(parts)] if parts else []
+    while todo:
+        some = todo.pop()
+        try:
+            made = placing.attempt([*kept, *some])
+            kept += some
+        except (CombineError, ReaderError, StorageError, WriterError) as error:
+            if len(some) == 1:
+                errors[some[0].url] = error
+                continue
+            if not placing.is_new and not kept and not errors:
+                placing.attempt([])  # raises what is wrong with the store
+            if placing.is_new and not kept and not errors:
+                kinds = Counter(part.kind for part in some)
+                some = sorted(some, key=lambda part: -kinds[part.kind])
+            half = len(some) // 2
+            todo += [some[half:], some[:half]]
+    return kept, made, errors
+
+
+def _masked(store: Stored, changed: Mapping[str, Location]) -> dict[str, list[Overlay]]:
+    """Return ABSENT chunks for the cells that still show versions of files that do not exist any more."""
+    shown = shown_in(store.group, store.opened.archive(store.snapshot))
+    gone = {
+        number: frozenset(x for x in own if x.url in changed and is_changed(x, changed[x.url]))
+        for number, own in shown.sources().items()
+    }
+    over: dict[str, list[Overlay]] = {}
+    for (_, path), cells in cells_of_sources(shown, {number: own for number, own in gone.items() if own}).items():
+        over.setdefault(path, []).extend(masks(cells))
+    return over
+
+
+# -- checking -------------------------------------------------------------------------------------------------
+
+
+def _compared_with_files(
+    repository: _AtSnapshot, kept: Sequence[_Opened], url: str, how: Sync
+) -> tuple[SampledChunk, ...]:
+    """Compare a sample of the chunks of files that were placed with what the formats' libraries read."""
+    cube = repository.open_virtual_dataset()
+    some = random.sample(kept, min(len(kept), how.sample))
+    found: list[SampledChunk] = []
+    for part in some:
+        where = {}
+        for dim, index in cube.indexes.items():
+            if dim in part.dataset.variables:
+                at = index.get_indexer(np.atleast_1d(part.dataset[dim].values))
+                at = at[at >= 0]
+                where[dim] = slice(int(at.min()), int(at.max()) + 1) if len(at) else slice(0, 0)
+        arrays = {str(name): virtual_array(x) for name, x in cube.isel(where).variables.items()}
+        found += compare_sample(
+            {name: array for name, array in arrays.items() if array is not None and part.dataset.get(name) is not None},
+            how.storage,
+            sample=-(-how.sample // len(some)),
+            seed=None,
+            leaving_out=(),
+            own=url + SEGMENTS,
+        )
+    return tuple(x for x in found if x.url in {part.url for part in kept})
