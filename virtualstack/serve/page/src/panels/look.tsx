@@ -98,6 +98,7 @@ function Look({ array, labels, grid, overview, sampling: begun, live, units, nam
   const [box, setBox] = useState<Box | null>(null);
   const [series, setSeries] = useState<SeriesData | null>(null);
   const [isReading, setReading] = useState(false);
+  const [isRefining, setRefining] = useState(false);
   const [asked, ask] = useState<Asked | null>(null);
   const [failure, setFailure] = useState("");
   const [sample, setSample] = useState<Float64Array | null>(null);
@@ -130,7 +131,7 @@ function Look({ array, labels, grid, overview, sampling: begun, live, units, nam
   const readWhole = async (isWanted: boolean): Promise<Drawn | null> => {
     const whole = wholeOf(source!);
     const { part } = plan(source!, whole);
-    if (overview && !isWanted && part.steps.some((x) => x > 1)) {
+    if (overview && !isWanted && (part.keep > 1 || part.steps.some((x) => x > 1))) {
       const coarse = plan(overview, wholeOf(overview));
       const [layer, geometry] = await Promise.all([readLayer(overview, view.index, coarse.part), grid!.geometry(part, view.index)]);
       if (isSamePlace(layer, geometry)) return { ...enlarged(layer, whole), view, note: `The overview ${overview.path} is drawn: zoom in to see all cells.`, more: null };
@@ -178,15 +179,16 @@ function Look({ array, labels, grid, overview, sampling: begun, live, units, nam
     if (part.keep >= drawn.part.keep && part.steps.every((x, i) => x >= drawn.part.steps[i])) return;
     let isWanted = true;
     const timer = setTimeout(async () => {
-      setReading(true);
+      setRefining(true);
       const found = await readPart(spans, false, drawn.view).catch((error) => setFailure(message(error)));
       if (!isWanted) return;
       if (found) setDetail({ ...found, of: drawn });
-      setReading(false);
+      setRefining(false);
     }, 150);
     return () => {
       isWanted = false;
       clearTimeout(timer);
+      setRefining(false);
     };
   }, [drawn, box]);
   const go = (axis: number, i: number) => {
@@ -252,7 +254,7 @@ function Look({ array, labels, grid, overview, sampling: begun, live, units, nam
       {shown && grid && (
         <Picture
           array={array} units={units} layer={shown} whole={drawn!} lengths={wholeOf(source!).map(([, stop]) => stop) as Pair} palette={kind} sample={sample!} coast={coast} isSwapped={grid.isSwapped}
-          names={[dims[xAxis], dims[yAxis]]} label={labelAt} hasLabels={hasLabels} isReading={isReading} point={view.point} onView={setBox}
+          names={[dims[xAxis], dims[yAxis]]} label={labelAt} hasLabels={hasLabels} isReading={isReading || isRefining} point={view.point} onView={setBox}
           onPoint={(point, isChosen) => {
             setView({ ...view, point });
             if (isChosen) void readSeries(point);
