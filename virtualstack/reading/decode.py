@@ -5,9 +5,9 @@ from __future__ import annotations
 import contextlib
 import threading
 from collections.abc import Iterator, Sequence
-from functools import reduce
+from functools import cached_property, reduce
 from itertools import pairwise
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 from numpy.lib.stride_tricks import as_strided
@@ -129,26 +129,47 @@ def fill_holes(plan: Plan, out: NDArray[Any], steps: Steps, /) -> None:
         out[outer([place[i] for place in places])] = value(row)
 
 
+class _Lists(NamedTuple):
+    """The columns of a batch: the decoding and the first part of each chunk, and what each part has."""
+
+    decoding: list[int]
+    parts: list[int]
+    base: list[int]
+    strides: list[list[int]]
+    position: list[list[int]]
+    count: list[list[int]]
+    goal: list[list[int] | None]
+
+
 class DecodeBatch:
     """Stored chunks that were fetched together; any thread can decode them and write them to the result."""
 
     def __init__(self, plan: Plan, begin: int, end: int, got: list[StoredBytes], out: NDArray[Any]) -> None:
         self._plan = plan
         self._begin = begin
+        self._end = end
         self._got = got
         self._out = out
-        self._decoding = plan.chunks.decoding[begin:end].tolist()
-        self._parts = plan.chunks.first[begin : end + 1].tolist()
-        which = slice(self._parts[0], self._parts[-1])
-        self._base = plan.parts.base[which].tolist()
-        self._strides = plan.parts.strides[which].tolist()
-        self._position = [at[which].tolist() for at in plan.parts.position]
-        self.nbytes = int(plan.chunks.length[begin:end].sum())
         self._places = plan.selection.places
+        self.nbytes = int(plan.chunks.length[begin:end].sum())
+
+    @cached_property
+    def _lists(self) -> _Lists:
+        """Return lists, whose elements take less time than those of arrays; pieces placed at once need none."""
+        plan = self._plan
+        first = plan.chunks.first[self._begin : self._end + 1].tolist()
+        which = slice(first[0], first[-1])
         axes, position = plan.selection.axes, plan.parts.position
-        self._count = [axis.count[at[which]].tolist() for axis, at in zip(axes, position, strict=True)]
         begins = [(axes[i].begin, position[i][which]) for i in self._places]
-        self._goal = [None if begin is None else begin[at].tolist() for begin, at in begins]
+        return _Lists(
+            plan.chunks.decoding[self._begin : self._end].tolist(),
+            first,
+            plan.parts.base[which].tolist(),
+            plan.parts.strides[which].tolist(),
+            [at[which].tolist() for at in position],
+            [axis.count[at[which]].tolist() for axis, at in zip(axes, position, strict=True)],
+            [None if begin is None else begin[at].tolist() for begin, at in begins],
+        )
 
     def runs(self) -> Iterator[tuple[int, int]]:
         """Yield first and last (exclusive) of the chunks that `place` takes at once, in order."""
@@ -172,7 +193,7 @@ class DecodeBatch:
 
     def _place_chunk(self, chunk: int) -> None:
         at = chunk - self._begin
-        decoding = self._plan.decodings[self._decoding[at]]
+        decoding = self._plan.decodings[self._lists.decoding[at]]
         got = self._got[at]
         try:
             if isinstance(got, bytes | memoryview):
@@ -197,15 +218,15 @@ class DecodeBatch:
 
     def _place(self, chunk: int, flat: NDArray[Any], unpack: Elementwise) -> None:
         """Write the selected elements of a chunk; others are not unpacked, since they may be beyond the array."""
-        zero, begin, end = self._parts[0], self._parts[chunk], self._parts[chunk + 1]
+        zero, begin, end = self._lists.parts[0], self._lists.parts[chunk], self._lists.parts[chunk + 1]
         parts: Any = range(begin - zero, end - zero)
-        if end - begin > _MIN_TOGETHER_PARTS and self._count:
+        if end - begin > _MIN_TOGETHER_PARTS and self._lists.count:
             parts = (_place_elements(self._plan, begin, end, flat, unpack, self._out) - zero).tolist()
         axes = self._plan.selection.axes
         for part in parts:
-            position = [at[part] for at in self._position]
-            shape = tuple([count[part] for count in self._count])
-            view = strided(flat, self._base[part], shape, self._strides[part])
+            position = [at[part] for at in self._lists.position]
+            shape = tuple([count[part] for count in self._lists.count])
+            view = strided(flat, self._lists.base[part], shape, self._lists.strides[part])
             sources = [axis.source(i) for axis, i in zip(axes, position, strict=True)]
             if self._plan.selection.joint:
                 view = _points(view, self._plan.selection, sources)
@@ -219,20 +240,20 @@ class DecodeBatch:
 
     def _target(self, part: int) -> tuple[Any, ...]:
         key: list[slice | NDArray[np.int64]] = []
-        for i, goal in zip(self._places, self._goal, strict=True):
+        for i, goal in zip(self._places, self._lists.goal, strict=True):
             if goal is None:
-                key.append(self._plan.selection.axes[i].target(self._position[i][part]))
+                key.append(self._plan.selection.axes[i].target(self._lists.position[i][part]))
             else:
-                key.append(slice(goal[part], goal[part] + self._count[i][part]))
+                key.append(slice(goal[part], goal[part] + self._lists.count[i][part]))
         return outer(key)
 
     def _target_of_all_bytes(self, chunk: int, decoding: Decoding) -> memoryview | None:
         """Return the bytes of the result that equal the stored bytes of a chunk; ``None`` if there are none."""
-        part, end = self._parts[chunk] - self._parts[0], self._parts[chunk + 1] - self._parts[0]
-        if self._plan.selection.joint or end != part + 1 or self._base[part]:
+        part, end = self._lists.parts[chunk] - self._lists.parts[0], self._lists.parts[chunk + 1] - self._lists.parts[0]
+        if self._plan.selection.joint or end != part + 1 or self._lists.base[part]:
             return None
-        shape = [count[part] for count in self._count]
-        if None in self._goal or not _is_stretch(decoding, shape, self._strides[part], self._out):
+        shape = [count[part] for count in self._lists.count]
+        if None in self._lists.goal or not _is_stretch(decoding, shape, self._lists.strides[part], self._out):
             return None
         target = self._out[(*self._target(part), ...)]  # a view, also if there are no axes
         return memoryview(target.reshape(-1).view(np.uint8))
