@@ -4,9 +4,11 @@ import math
 
 import dask
 import h5py
+import numcodecs
 import numpy as np
 import pytest
 import xarray as xr
+from distributed import Client, LocalCluster
 
 import virtualstack as vs
 from tests.benchmarks.reference_cube import CHUNKS, group_of
@@ -66,6 +68,55 @@ def test_chunks_of_many_files(cubes, chunks):
     rivals = {"without dask": mean, "chunks={}": lambda: mean(chunks={})}
     timings = interleaved(f"mean of {N_FILES:,} files, chunks {chunks}", rivals)
     assert math.isclose(timings["without dask"].result, timings["chunks={}"].result, rel_tol=1e-5)
+
+
+JOBS = {
+    "mean": lambda v: v.mean(),
+    "point": lambda v: v[:, 90, 10],
+    "climatology": lambda v: v.groupby("t.month").mean(),
+    "anomaly": lambda v: (v.groupby("t.month") - v.groupby("t.month").mean().compute()).std("t"),
+    "rolling": lambda v: v.rolling(t=5).mean().max("t"),
+    "rechunk": lambda v: (v.chunk(t=-1, y=60) if v.chunks else v).median("t"),
+}
+
+
+@pytest.fixture(scope="module", params=["threads", "distributed"])
+def scheduler(request):
+    """Threads of this process, or two workers of a cluster."""
+    if request.param == "threads":
+        yield request.param
+        return
+    with LocalCluster(n_workers=2, threads_per_worker=1, dashboard_address=None) as cluster, Client(cluster):
+        yield request.param
+
+
+@pytest.mark.parametrize("job", JOBS)
+def test_what_users_write(job, cubes, scheduler, tmp_path):
+    """Reductions along time with ``chunks={}`` beside none, and beside zarr of the same chunks."""
+    times = xr.date_range("2001-01-01", periods=2 * N_FILES)
+
+    def run(path, **options):
+        with xr.open_dataset(path, **options) as opened:
+            return JOBS[job](opened["v"].assign_coords(t=times)).compute()
+
+    copy = tmp_path / "copy.zarr"
+    whole = xr.open_dataset(cubes["alike"], engine="virtualstack").load().drop_encoding()
+    how = {"chunks": (1, 20, 30), "filters": [numcodecs.Shuffle(4)], "compressors": [numcodecs.Zlib(4)]}
+    whole.to_zarr(copy, zarr_format=2, encoding={"v": how})
+    found = interleaved(
+        f"{job}, {scheduler}",
+        {
+            "without dask": lambda: run(cubes["alike"], engine="virtualstack", chunks=None),
+            "chunks={}": lambda: run(cubes["alike"], engine="virtualstack", chunks={}),
+            "zarr, no dask": lambda: run(copy, engine="zarr", chunks=None),
+        },
+        repeats=3,
+    )
+    expected = found["zarr, no dask"].result
+    for timing in found.values():
+        xr.testing.assert_allclose(
+            timing.result.drop_vars("t", errors="ignore"), expected.drop_vars("t", errors="ignore")
+        )
 
 
 def test_graph_of_many_chunks(tmp_path):

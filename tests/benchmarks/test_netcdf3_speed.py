@@ -8,6 +8,7 @@ import virtualstack as vs
 from tests.benchmarks.rivals import needs, virtualizarr
 from tests.benchmarks.timing import IS_FULL, interleaved
 from tests.data.netcdf4 import netcdf4_file
+from virtualstack.reading import read_array
 
 N_RECORDS = 10_000 if IS_FULL else 10
 pytestmark = needs("virtualizarr", "kerchunk", "scipy")  # both read netCDF-3 by scipy
@@ -64,3 +65,18 @@ def test_open(name, request):
     assert refs[chunk][1:] == expected[chunk][1:]
     ours, theirs = (timings[tool].result["v7"].shape for tool in ("virtualstack", "VirtualiZarr"))
     assert ours == theirs
+
+
+def test_tiny_chunks(records):
+    """Values of thirty variables whose records are chunks of 20 bytes, beside netCDF4."""
+    array = {name: x.variable._data for name, x in vs.open_virtual_dataset(records).data_vars.items()}
+
+    def by_netcdf4():
+        with netCDF4.Dataset(records) as file:
+            return [file[name][:] for name in array]
+
+    got = interleaved(
+        f"{len(array) * N_RECORDS} tiny chunks",
+        {"netCDF4": by_netcdf4, "virtualstack": lambda: [read_array(x, ...) for x in array.values()]},
+    )
+    np.testing.assert_array_equal(got["virtualstack"].result, got["netCDF4"].result)

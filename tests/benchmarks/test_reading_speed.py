@@ -10,7 +10,7 @@ from dataclasses import replace
 from pathlib import Path
 
 import h5py
-import netCDF4  # noqa: F401 - the engine of xarray's
+import netCDF4
 import numcodecs
 import numpy as np
 import obstore
@@ -244,3 +244,19 @@ def test_neighbouring_chunks(served):
     np.testing.assert_array_equal(values, read_array(group.arrays["v"], ...))
     assert traffic.n_requests <= 5
     assert traffic.depth <= 3
+
+
+def test_zstd(tmp_path):
+    """A file of zstd chunks, read directly by each engine."""
+    with netCDF4.Dataset(tmp_path / "a.nc", "w") as file:
+        for name, n in zip("tyx", SHAPE, strict=True):
+            file.createDimension(name, n)
+        variable = file.createVariable("v", "f4", ("t", "y", "x"), compression="zstd", chunksizes=(1, *SHAPE[1:]))
+        for i, field in enumerate(fields(SHAPE[0])):
+            variable[i] = field
+
+    def by_engine(engine):
+        return lambda: xr.open_dataset(tmp_path / "a.nc", engine=engine)["v"].to_numpy()
+
+    got = interleaved("read zstd", {"netcdf4": by_engine("netcdf4"), "virtualstack": by_engine("virtualstack")})
+    np.testing.assert_array_equal(got["virtualstack"].result, got["netcdf4"].result)

@@ -90,3 +90,38 @@ def test_reading(options, tmp_path):
     )
     for timing in got.values():
         np.testing.assert_array_equal(timing.result, values)
+
+
+@pytest.mark.parametrize("compress", ["deflate", "lzw", "zstd", "webp", "jpeg"])
+def test_windows(compress, tmp_path):
+    """Windows of some tiles, beside rasterio with its cache of blocks, and without: opened for each window."""
+    n, side = (4096, 600) if IS_FULL else (256, 60)
+    values = (np.add.outer(np.arange(n), np.arange(n)) // 7 + np.random.default_rng(0).integers(0, 8, (n, n))) % 256
+    n_bands = 3 if compress in ("webp", "jpeg") else 1
+    size = {"count": n_bands, "height": n, "width": n, "dtype": "uint8", "blockxsize": n // 16, "blockysize": n // 16}
+    how = {"interleave": "pixel", "tiled": True, "compress": compress}
+    with rasterio.open(tmp_path / "a.tif", "w", driver="GTiff", **size, **how) as file:
+        file.write(np.stack([values.astype("u1")] * n_bands))
+    opened = vs.open_virtual_dataset(tmp_path / "a.tif").virtual.open(mask_and_scale=False)["band_data"]
+    places = np.random.default_rng(1).integers(0, n - side, (20, 2)).tolist()
+
+    def window(file, y, x):
+        return file.read(window=rasterio.windows.Window(x, y, side, side))
+
+    def by_rasterio():
+        with rasterio.open(tmp_path / "a.tif") as file:
+            return [window(file, y, x) for y, x in places]
+
+    def one_by_one(y, x):
+        with rasterio.open(tmp_path / "a.tif") as file:
+            return window(file, y, x)
+
+    got = interleaved(
+        f"20 windows of {side} x {side}, {compress}",
+        {
+            "rasterio": by_rasterio,
+            "virtualstack": lambda: [opened[:, y : y + side, x : x + side].values for y, x in places],
+            "no cache": lambda: [one_by_one(y, x) for y, x in places],
+        },
+    )
+    np.testing.assert_array_equal(got["virtualstack"].result, got["rasterio"].result)

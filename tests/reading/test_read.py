@@ -8,9 +8,11 @@ import tracemalloc
 from dataclasses import replace
 from itertools import permutations, product
 
+import netCDF4
 import numpy as np
 import pytest
 
+import virtualstack as vs
 from tests.data.arrays import inline_chunks, referenced_array
 from virtualstack.codecs.codec import Codec
 from virtualstack.errors import (
@@ -145,7 +147,7 @@ def test_threads_keep_no_memory_of_large_chunks(monkeypatch, tmp_path):
         array, values, sources = store_array(values, (1, n), url=url, codecs=(ZLIB,))
         (tmp_path / str(n)).write_bytes(sources[url])
         np.testing.assert_array_equal(read_array(array, ...), values)
-        assert len(getattr(decoding._SCRATCH, "buffer", b"")) == kept
+        assert len(getattr(decoding._SCRATCH, "stored", b"")) == kept
 
 
 def test_many_sources_are_read_side_by_side():
@@ -432,3 +434,19 @@ def test_a_chunk_that_does_not_decode_has_a_remedy(key):
     )
     with pytest.raises(ChunkDecodeError, match=r"Open with decode_times=False, which leaves times as they are stored$"):
         read_array(late, key)
+
+
+@pytest.mark.parametrize("options", [{"compression": "zstd"}, {"zlib": True, "shuffle": True}, {}], ids=str)
+@pytest.mark.parametrize("dtype", ["<i4", ">i4"])
+def test_decoders_write_to_the_result(options, dtype, tmp_path):
+    """Whole chunks are decoded in place, and others in memory that the next chunk uses again."""
+    with netCDF4.Dataset(tmp_path / "a.nc", "w") as file:
+        for name, n in {"y": 90, "x": 70}.items():
+            file.createDimension(name, n)
+        endian = "little" if dtype == "<i4" else "big"
+        variable = file.createVariable("v", dtype, ("y", "x"), chunksizes=(20, 70), endian=endian, **options)
+        variable[:] = np.random.default_rng(0).integers(0, 99, (90, 70))
+        expected = variable[:].data
+    array = vs.open_virtual_dataset(tmp_path / "a.nc")["v"].variable._data
+    for key in (np.s_[:], np.s_[20:60], np.s_[5:85, 3:60], np.s_[::-1], np.s_[3:70:7, 5], np.s_[[80, 3, 41]]):
+        np.testing.assert_array_equal(read_array(array, key), expected[key])

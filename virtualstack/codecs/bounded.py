@@ -16,6 +16,7 @@ from typing import Any
 
 import numcodecs
 import numpy as np
+from numpy.typing import NDArray
 
 from virtualstack.codecs.codec import BytesDecoder, BytesLike, Codec, CodecError, check_size, raw_bytes, shortened
 from virtualstack.codecs.plugins import FilterPlugin, find_foreign_plugin, find_plugin
@@ -23,6 +24,7 @@ from virtualstack.errors import UnsupportedFeatureError, VirtualStackError
 
 __all__ = [
     "INFLATE_ERRORS",
+    "INTO",
     "SHUFFLE",
     "BytesDecoder",
     "CodecError",
@@ -105,8 +107,8 @@ def _lzma(options: Mapping[str, Any]) -> BytesDecoder:
     return _stream("the LZMA stream", lambda: lzma.LZMADecompressor(kind, **more))
 
 
-def decode_zstd(raw: BytesLike, size: int | None, limit: int, /) -> BytesLike:
-    """Decompress a zstd frame of ``size`` bytes, if they are known, and at most ``limit``.
+def decode_zstd(raw: BytesLike, size: int | None, limit: int, out: NDArray[np.uint8] | None = None, /) -> BytesLike:
+    """Decompress a zstd frame of ``size`` bytes, if they are known, and at most ``limit``; into ``out`` if it fits.
 
     Raises
     ------
@@ -121,7 +123,8 @@ def decode_zstd(raw: BytesLike, size: int | None, limit: int, /) -> BytesLike:
         size = found
     elif size is None:
         raise CodecError("the zstd frame does not say how many bytes it holds, and nothing else does")
-    out = np.empty(size, np.uint8)
+    if out is None or out.size != size:
+        out = np.empty(size, np.uint8)
     if size:
         numcodecs.Zstd().decode(raw, out)
     return out
@@ -177,13 +180,14 @@ def shuffle(options: Mapping[str, Any], /) -> BytesDecoder:
     """Make the decoder; ``elementsize`` is in bytes."""
     width = int(options.get("elementsize", 4))
 
-    def decode(raw: BytesLike, size: int | None, limit: int, /) -> BytesLike:
+    def decode(raw: BytesLike, size: int | None, limit: int, out: NDArray[np.uint8] | None = None, /) -> BytesLike:
         source = raw_bytes(raw)
         n = source.size // width if width > 1 else 0
         if n < 2:
             return source
         # HDF5 stores bytes that do not fill an element unchanged, at the end.
-        out = np.empty_like(source)
+        if out is None or out.size != source.size:
+            out = np.empty_like(source)
         elements, planes = out[: n * width].reshape(n, width), source[: n * width].reshape(width, n)
         for i in range(width):
             elements[:, i] = planes[i]
@@ -215,6 +219,9 @@ _FACTORIES: Mapping[str, Callable[[Mapping[str, Any]], BytesDecoder]] = {
     "numcodecs.lzma": _lzma,
     "numcodecs.shuffle": shuffle,
 }
+INTO = frozenset({"numcodecs.zstd", "zstd", "numcodecs.shuffle", SHUFFLE})
+"""Codecs whose decoders take an array to write to: memory that was used before costs no page faults."""
+
 _NUMCODECS = "numcodecs."
 _SAME_SIZE = frozenset({"numcodecs.shuffle", SHUFFLE})
 _CHECKSUMS = frozenset(

@@ -17,6 +17,7 @@ from numpy.typing import NDArray
 
 from virtualstack.codecs.bounded import (
     INFLATE_ERRORS,
+    INTO,
     BytesDecoder,
     CodecError,
     bounded_decoder,
@@ -120,27 +121,33 @@ def stored_dtype(codecs: tuple[Codec, ...], dtype: np.dtype[Any], shape: tuple[i
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Decoder:
-    """All steps of decoding, in decoding order; ``stored`` is the dtype before the steps of arrays."""
+    """All steps of decoding, in decoding order; ``stored`` is the dtype before the steps of arrays.
+
+    If ``takes_out``, the last step of bytes takes an array to write to.
+    """
 
     dtype: np.dtype[Any]
     shape: tuple[int, ...]
     stored: np.dtype[Any]
-    to_bytes: tuple[Callable[[Any], Any], ...]
+    to_bytes: tuple[Callable[..., Any], ...]
     to_array: Callable[[Any], NDArray[Any]]
     of_arrays: tuple[Callable[[NDArray[Any]], NDArray[Any]], ...]
+    takes_out: bool
 
-    def __call__(self, raw: bytes | memoryview, /) -> NDArray[Any]:
-        """Decode one chunk; see :func:`decode`."""
+    def __call__(self, raw: bytes | memoryview, out: NDArray[np.uint8] | None = None, /) -> NDArray[Any]:
+        """Decode one chunk; see :func:`decode`. The result may be in ``out``, the bytes of an array."""
         try:
-            return self._decode(raw)
+            return self._decode(raw, out)
         except CodecError:
             raise
         except _RAISED as error:
             raise CodecError(f"{type(error).__name__}: {error}") from error
 
-    def _decode(self, data: Any) -> NDArray[Any]:
-        for step in self.to_bytes:
+    def _decode(self, data: Any, out: NDArray[np.uint8] | None) -> NDArray[Any]:
+        for step in self.to_bytes[: -1 if self.takes_out else None]:
             data = step(data)
+        if self.takes_out:
+            data = self.to_bytes[-1](data, out)
         array = self.to_array(data)
         for turn in self.of_arrays:
             array = turn(array)
@@ -163,7 +170,7 @@ def make_decoder(codecs: tuple[Codec, ...], dtype: np.dtype[Any], shape: tuple[i
     """Make a chain of the decoders of all codecs, each with the size that its output must have."""
     spec = Spec(dtype, shape)
     of_arrays: list[Callable[[Any], Any]] = []
-    to_bytes: list[Callable[[Any], Any]] = []
+    to_bytes: list[Callable[..., Any]] = []
     to_array: Callable[[Any], Any] | None = None
     size: int | None = None
     limit = 0
@@ -189,11 +196,13 @@ def make_decoder(codecs: tuple[Codec, ...], dtype: np.dtype[Any], shape: tuple[i
         size, limit = encoded_size(codec, size, limit)
     if to_array is None:
         to_array, size, limit = _plain(spec)
-    return Decoder(dtype, shape, spec.dtype, tuple(reversed(to_bytes)), to_array, tuple(reversed(of_arrays)))
+    takes_out = bool(to_bytes) and codecs[-len(to_bytes)].name in INTO
+    steps = tuple(reversed(to_bytes)), to_array, tuple(reversed(of_arrays))
+    return Decoder(dtype, shape, spec.dtype, *steps, takes_out)
 
 
-def _limited(decoder: BytesDecoder, size: int | None, limit: int) -> Callable[[Any], Any]:
-    return lambda raw: decoder(raw, size, limit)
+def _limited(decoder: BytesDecoder, size: int | None, limit: int) -> Callable[..., Any]:
+    return lambda raw, *out: decoder(raw, size, limit, *out)
 
 
 def _n_bytes(spec: Spec) -> int:

@@ -79,7 +79,7 @@ def place_pieces(plan: Plan, begin: int, end: int, got: list[StoredBytes], out: 
 
 def _is_stretch(decoding: Decoding, shape: list[int], strides: list[int], out: NDArray[Any]) -> bool:
     """Return whether the stored bytes of a piece are consecutive bytes of the result."""
-    if not decoding.is_plain or decoding.dtype != out.dtype:
+    if not decoding.is_value or decoding.dtype != out.dtype:
         return False
     size = 1
     for n, stride, nbytes in zip(shape[::-1], strides[::-1], out.strides[::-1], strict=True):
@@ -137,7 +137,7 @@ class _Lists(NamedTuple):
     base: list[int]
     strides: list[list[int]]
     position: list[list[int]]
-    count: list[list[int]]
+    counts: list[list[int]]
     goal: list[list[int] | None]
 
 
@@ -196,17 +196,23 @@ class DecodeBatch:
         decoding = self._plan.decodings[self._lists.decoding[at]]
         got = self._got[at]
         try:
-            if isinstance(got, bytes | memoryview):
-                self._place(at, decoding.numbers(got), decoding.elementwise)
-                return
-            offset, length = self._plan.chunks.offset.item(chunk), self._plan.chunks.length.item(chunk)
             target = self._target_of_all_bytes(at, decoding)
-            if target is not None:
-                got.read_into(offset, target)
-                return
-            scratch = _scratch(length)
-            got.read_into(offset, scratch)
-            self._place(at, decoding.numbers(scratch), decoding.elementwise)
+            if not isinstance(got, bytes | memoryview):
+                offset, length = self._plan.chunks.offset.item(chunk), self._plan.chunks.length.item(chunk)
+                if target is not None and decoding.is_raw:
+                    got.read_into(offset, target.data)
+                    return
+                scratch = _scratch("stored", length)
+                got.read_into(offset, scratch)
+                got = scratch
+            if target is not None and target.size != decoding.nbytes:
+                target = None
+            if target is None and decoding.takes_out:
+                flat = decoding.numbers(got, np.frombuffer(_scratch("decoded", decoding.nbytes), np.uint8))
+            else:
+                flat = decoding.numbers(got, target)
+            if target is None or not np.may_share_memory(flat, target):
+                self._place(at, flat, decoding.elementwise)
         except CodecError as error:
             raise _does_not_decode(self._plan, chunk, str(error), error.remedy) from error
         except MemoryError as error:  # a chunk may decode to much more than the array shows of it
@@ -220,12 +226,12 @@ class DecodeBatch:
         """Write the selected elements of a chunk; others are not unpacked, since they may be beyond the array."""
         zero, begin, end = self._lists.parts[0], self._lists.parts[chunk], self._lists.parts[chunk + 1]
         parts: Any = range(begin - zero, end - zero)
-        if end - begin > _MIN_TOGETHER_PARTS and self._lists.count:
+        if end - begin > _MIN_TOGETHER_PARTS and self._lists.counts:
             parts = (_place_elements(self._plan, begin, end, flat, unpack, self._out) - zero).tolist()
         axes = self._plan.selection.axes
         for part in parts:
             position = [at[part] for at in self._lists.position]
-            shape = tuple([count[part] for count in self._lists.count])
+            shape = tuple([count[part] for count in self._lists.counts])
             view = strided(flat, self._lists.base[part], shape, self._lists.strides[part])
             sources = [axis.source(i) for axis, i in zip(axes, position, strict=True)]
             if self._plan.selection.joint:
@@ -244,19 +250,19 @@ class DecodeBatch:
             if goal is None:
                 key.append(self._plan.selection.axes[i].target(self._lists.position[i][part]))
             else:
-                key.append(slice(goal[part], goal[part] + self._lists.count[i][part]))
+                key.append(slice(goal[part], goal[part] + self._lists.counts[i][part]))
         return outer(key)
 
-    def _target_of_all_bytes(self, chunk: int, decoding: Decoding) -> memoryview | None:
-        """Return the bytes of the result that equal the stored bytes of a chunk; ``None`` if there are none."""
+    def _target_of_all_bytes(self, chunk: int, decoding: Decoding) -> NDArray[np.uint8] | None:
+        """Return the bytes of the result that equal the decoded bytes of a chunk; ``None`` if there are none."""
         part, end = self._lists.parts[chunk] - self._lists.parts[0], self._lists.parts[chunk + 1] - self._lists.parts[0]
         if self._plan.selection.joint or end != part + 1 or self._lists.base[part]:
             return None
-        shape = [count[part] for count in self._lists.count]
+        shape = [count[part] for count in self._lists.counts]
         if None in self._lists.goal or not _is_stretch(decoding, shape, self._lists.strides[part], self._out):
             return None
         target = self._out[(*self._target(part), ...)]  # a view, also if there are no axes
-        return memoryview(target.reshape(-1).view(np.uint8))
+        return target.reshape(-1).view(np.uint8)
 
 
 def unpack_into(out: NDArray[Any], numbers: NDArray[Any], unpack: Elementwise, /) -> None:
@@ -271,13 +277,14 @@ def unpack_into(out: NDArray[Any], numbers: NDArray[Any], unpack: Elementwise, /
         unpack_into(out[key], numbers[key], unpack)
 
 
-def _scratch(length: int) -> memoryview:
-    """Return a buffer of this thread to read a chunk into: new memory costs a page fault every 4 KiB."""
+def _scratch(name: str, length: int) -> memoryview:
+    """Return a buffer of this thread for the bytes of a chunk: new memory costs a page fault every 4 KiB."""
     if length > _LARGE_CHUNK_BYTES:
         return memoryview(np.empty(length, np.uint8))
-    buffer: bytearray | None = getattr(_SCRATCH, "buffer", None)
+    buffer: bytearray | None = getattr(_SCRATCH, name, None)
     if buffer is None or not length <= len(buffer) <= max(4 * length, 1 << 20):
-        buffer = _SCRATCH.buffer = bytearray(max(length, 1 << 16))
+        buffer = bytearray(max(length, 1 << 16))
+        setattr(_SCRATCH, name, buffer)
     return memoryview(buffer)[:length]
 
 

@@ -39,15 +39,15 @@ class Decoding(NamedTuple):
         Steps that make each value from one stored number.
     is_raw
         If true, numbers are consecutive in the source, so that any part of a chunk can be read alone.
-    is_plain
-        If true, the stored bytes equal the values in memory.
+    is_value
+        If true, the decoded bytes equal the values in memory.
     """
 
     dtype: np.dtype[Any]
     shape: tuple[int, ...]
     elementwise: Elementwise
     is_raw: bool
-    is_plain: bool
+    is_value: bool
 
     @property
     def itemsize(self) -> int:
@@ -59,11 +59,16 @@ class Decoding(NamedTuple):
         """Bytes of a decoded chunk, before values are made from its numbers."""
         return math.prod(self.shape) * self.itemsize
 
-    def numbers(self, raw: Bytes, /) -> NDArray[Any]:
-        """Decode bytes to the numbers that values are made from, as a 1-D array."""
+    @property
+    def takes_out(self) -> bool:
+        """Whether `numbers` can write to memory that is given."""
+        return not self.is_raw and self._decoder().takes_out
+
+    def numbers(self, raw: Bytes, out: NDArray[np.uint8] | None = None, /) -> NDArray[Any]:
+        """Decode bytes to the numbers that values are made from, as a 1-D array, whose memory may be ``out``."""
         stored = self.elementwise.stored
         if not self.is_raw:
-            return self._decoder()(raw).reshape(-1)
+            return self._decoder()(raw, out).reshape(-1)
         if stored.kind == "b":
             return make_decoder((), stored, (len(raw),))(raw)
         return check_text(np.frombuffer(raw, stored))
@@ -73,7 +78,7 @@ class Decoding(NamedTuple):
         if not steps:
             return self
         elementwise = self.elementwise._replace(steps=(*self.elementwise.steps, *steps))
-        return self._replace(elementwise=elementwise, is_plain=False)
+        return self._replace(elementwise=elementwise, is_value=False)
 
     def _decoder(self) -> Decoder:
         return make_decoder(self.elementwise.codecs, self.elementwise.stored, self.shape)
@@ -87,8 +92,14 @@ def find_decoding(
     elementwise = split_elementwise(with_fill(codecs, () if fill is None else (fill,)), dtype)
     is_raw = not dtype.hasobject and dtype.itemsize > 0 and not elementwise.codecs
     stored = elementwise.stored
-    is_plain = is_raw and not elementwise.steps and stored.isnative and stored.kind not in "bT"
-    return Decoding(dtype, shape, elementwise, is_raw, is_plain)
+    is_value = (
+        not dtype.hasobject
+        and dtype.itemsize > 0
+        and not elementwise.steps
+        and stored.isnative
+        and stored.kind not in "bT"
+    )
+    return Decoding(dtype, shape, elementwise, is_raw, is_value)
 
 
 def only_fill(fills: tuple[Fill, ...], /) -> bytes | None:
