@@ -156,3 +156,27 @@ def test_icechunk_goes_on(reverse, join, tmp_path):
         found = xr.open_zarr(session.store, consolidated=False, zarr_format=3)
     # attributes of zarr are JSON, which has no float32
     same(found, paths[: n + 1] if n == 4 else paths[:n], but=["narrow_scale"])
+
+
+@pytest.mark.parametrize("form", ["scalar", "along steps", "along both"])
+@pytest.mark.parametrize("order", [range(6), (4, 0, 5, 1, 3, 2)], ids=["in order", "late"])
+@pytest.mark.parametrize("n", [1, 5], ids=["one by one", "together"])
+def test_times_that_labels_give_grow_with_them(form, order, n, tmp_path):
+    """The valid time of a forecast is that of its run and step, whichever of them comes first."""
+    paths = []
+    for run, step in ((run, step) for run in range(2) for step in (0, 6, 12)):
+        made = xr.Dataset({"t": (("time", "step", "x"), np.full((1, 1, 3), 100.0 * run + step))})
+        time, step = np.datetime64("2024-01-01", "ns") + np.timedelta64(run, "D"), np.timedelta64(step * 3600, "s")
+        made = made.assign_coords(time=[time], step=[step.astype("m8[ns]")])
+        valid = {"scalar": ((), time + step), "along steps": ("step", [time + step])}
+        made = made.assign_coords(valid_time=valid.get(form, (("time", "step"), [[time + step]])))
+        paths.append(tmp_path / f"{len(paths)}.nc")
+        made.to_netcdf(paths[-1], engine="netcdf4", unlimited_dims=["time"])
+    first, *others = [paths[i] for i in order]
+    repo = vs.Repository.create(tmp_path / "x.vstack", first)
+    for i in range(0, 5, n):
+        repo = repo.update(others[i : i + n], "time", join="outer")
+    found = repo.open_dataset().load()
+    assert found.sizes == {"time": 2, "step": 3, "x": 3}
+    np.testing.assert_array_equal(found["valid_time"].transpose("time", "step"), found["time"] + found["step"])
+    np.testing.assert_array_equal(found["t"][..., 0], [[0, 6, 12], [100, 106, 112]])

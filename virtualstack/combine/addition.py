@@ -112,7 +112,7 @@ def _appended(
         check_time(old, [new], dim)
     if ordered and dim not in old.indexes:
         _check_order(dim, _last_label(stored, dim, fitting), new)
-    old, [new] = following(old, [new], dim, fitting)
+    old, [new] = following(old, [new], [dim], fitting)
     if dim in old.indexes and dim not in new.variables:
         raise CombineError(
             f"{old.called} has labels of '{dim}' and {new.called} does not",

@@ -312,31 +312,33 @@ def _by_labels(dim: str, old: Part, new: Part) -> Side:
     )
 
 
-def following(old: Part, parts: Sequence[Part], dim: str, fitting: Fitting, /) -> tuple[Part, list[Part]]:
-    """Return a store and parts to add; coordinates that differ follow the dimension, as in a join of all files.
+def following(old: Part, parts: Sequence[Part], dims: Sequence[str], fitting: Fitting, /) -> tuple[Part, list[Part]]:
+    """Return a store and parts to add; coordinates that differ follow dimensions, as in a join of all files.
 
-    Other variables of the parts have the dimension if they have it in the store.
+    They follow those of ``dims`` along which labels differ, such as the times and steps of a forecast, and else the
+    first one. Other variables of the parts have these dimensions if they have them in the store.
     """
-
-    def follows(name: str) -> bool:
-        members = [part.variables[name] for part in parts if name in part.variables]
+    parts = [with_dims(part, old, dims) for part in parts]
+    rules, storage, followers = fitting.rules, fitting.storage, {}
+    for name in sorted(old.coordinates - old.indexes.keys()) if rules.scalars_follow else ():
         own = old.variables[name]
-        return (
-            may_follow(own)
-            and dim not in own.dims
-            and len(members) == len(parts)
-            and all(_has_labels(part, along, old) for part in parts for along in map(str, own.dims))
-            and (any(dim in x.dims for x in members) or not are_equal(name, [old, *parts], storage, fitting.rules))
-        )
-
-    storage, followers = fitting.storage, {}
-    if dim in old.sizes and fitting.rules.scalars_follow:
-        for name in filter(follows, old.coordinates - old.indexes.keys()):
-            array = virtual_array(old.variables[name])
-            own = old.variables[name] if array is None else loaded_variable(name, array, storage, url=old.source)
-            followers[name] = expand_dims(own, {dim: old.sizes[dim]})
+        members = [part.variables[name] for part in parts if name in part.variables]
+        free = [dim for dim in dims if dim in old.sizes and dim not in own.dims]
+        if not free or not may_follow(own) or len(members) < len(parts):
+            continue
+        wider = [dim for dim in free if any(dim in x.dims for x in members)]
+        odd = [dim for dim in free if dim in wider or not all(_has_labels(part, dim, old) for part in parts)]
+        is_comparable = all(_has_labels(part, str(dim), old) for part in parts for dim in own.dims)
+        if is_comparable:
+            follows = bool(wider) or not are_equal(name, [old, *parts], storage, rules)
+        else:  # dates of other steps, which may be those of another run too
+            follows = bool(wider) or (bool(odd) and dims[0] not in own.dims)
+        if follows:
+            array = virtual_array(own)
+            own = own if array is None else loaded_variable(name, array, storage, url=old.source)
+            followers[name] = expand_dims(own, {dim: old.sizes[dim] for dim in odd or free[:1]})
     old = replace(old, variables={**old.variables, **followers})
-    return old, [with_dims(part, old, [dim]) for part in parts]
+    return old, [with_dims(part, old, dims) for part in parts]
 
 
 def check_time(old: Part, parts: Sequence[Part], dim: str, /) -> None:

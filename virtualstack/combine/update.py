@@ -109,7 +109,8 @@ def _updated(
     old, *parts = unpack_differing([old, *parts], fitting.storage, incomplete=holes)
     for part in parts if fitting.join == "outer" else ():
         old = completed(old, part, dim, fitting)
-    old, parts = following(old, parts, dim, fitting)
+    apart = [] if fitting.join == "exact" else _differing(old, parts, dim)
+    old, parts = following(old, parts, [dim, *apart], fitting)
     old, *parts = of_one_dtype([old, *parts])
     for part in parts:
         check_presence(old, part, sorted(part.variables.keys() - old.variables.keys()), WITH_OUTER)
