@@ -196,7 +196,8 @@ class DecodeBatch:
         decoding = self._plan.decodings[self._lists.decoding[at]]
         got = self._got[at]
         try:
-            target = self._target_of_all_bytes(at, decoding)
+            takes_out = decoding.takes_out
+            target = self._target_of_all_bytes(at, decoding) if decoding.is_raw or takes_out else None
             if not isinstance(got, bytes | memoryview):
                 offset, length = self._plan.chunks.offset.item(chunk), self._plan.chunks.length.item(chunk)
                 if target is not None and decoding.is_raw:
@@ -207,7 +208,7 @@ class DecodeBatch:
                 got = scratch
             if target is not None and target.size != decoding.nbytes:
                 target = None
-            if target is None and decoding.takes_out:
+            if target is None and takes_out:
                 flat = decoding.numbers(got, np.frombuffer(_scratch("decoded", decoding.nbytes), np.uint8))
             else:
                 flat = decoding.numbers(got, target)
