@@ -12,7 +12,7 @@ from tests.data.arrays import referenced_array
 from tests.data.netcdf4 import netcdf4_file, opened
 from tests.joins import MINIMAL
 from virtualstack.combine import CombineOptions, combine_datasets, combine_trees
-from virtualstack.combine.conflicts import floats_like
+from virtualstack.combine.conflicts import numbers_like
 from virtualstack.combine.part import over_index
 from virtualstack.errors import CombineError
 from virtualstack.manifests import ManifestArray, inline_array
@@ -347,11 +347,11 @@ def test_floats_take_the_missing_values_of_others():
     plain, wider = (referenced_array((2,), (2,), dtype) for dtype in ("f4", "f8"))
     masked = replace(plain, attributes={"_FillValue": np.float32(-9)}, cf={"_FillValue": np.float32(-9)})
     for like in (plain, wider, replace(plain, cf={"_FillValue": np.nan})):
-        found = floats_like(masked, like)
+        found = numbers_like(masked, like)
         assert (found.dtype, found.cf) == (like.dtype, {})
-    assert floats_like(masked, masked).cf == masked.cf
-    assert floats_like(plain, plain).equals(plain)
-    assert floats_like(wider, plain) is wider
+    assert numbers_like(masked, masked).cf == masked.cf
+    assert numbers_like(plain, plain).equals(plain)
+    assert numbers_like(wider, plain) is wider
 
 
 @pytest.mark.parametrize("join", ["left", "right", "outer", "inner", "override"])

@@ -30,6 +30,7 @@ from virtualstack.manifests import ABSENT, ChunkAxis, ManifestArray, ManifestGro
 from virtualstack.manifests.cells import replaced
 from virtualstack.manifests.manifest import Overlay
 from virtualstack.planning.labels import is_dates
+from virtualstack.storage import Storage
 
 
 @dataclass(frozen=True, slots=True)
@@ -332,7 +333,8 @@ def following(old: Part, parts: Sequence[Part], dims: Sequence[str], fitting: Fi
         if is_comparable:
             follows = bool(wider) or not are_equal(name, [old, *parts], storage, rules)
         else:  # dates of other steps, which may be those of another run too
-            follows = bool(wider) or (bool(odd) and dims[0] not in own.dims)
+            differs = any(_differs_where_shared(name, old, part, storage) for part in parts)
+            follows = bool(wider) or (bool(odd) and dims[0] not in own.dims and differs)
         if follows:
             array = virtual_array(own)
             own = own if array is None else loaded_variable(name, array, storage, url=old.source)
@@ -365,6 +367,21 @@ def check_time(old: Part, parts: Sequence[Part], dim: str, /) -> None:
                     left_url=old.source,
                     right_url=part.source,
                 )
+
+
+def _differs_where_shared(name: str, old: Part, part: Part, storage: Storage) -> bool:
+    """Return whether dates along a dimension differ at the labels that a store and a part share, or share none."""
+    dim = str(old.variables[name].dims[0])
+    if dim not in old.indexes or dim not in part.indexes:
+        return True
+    at = old.indexes[dim].index.get_indexer(part.indexes[dim].index)
+    values = []
+    for each in (old, part):
+        variable = each.variables[name]
+        array = virtual_array(variable)
+        variable = variable if array is None else loaded_variable(name, array, storage, url=each.source)
+        values.append(np.asarray(variable.values))
+    return not (at >= 0).any() or bool((values[0][at[at >= 0]] != values[1][at >= 0]).any())
 
 
 def _has_labels(part: Part, dim: str, old: Part) -> bool:
