@@ -391,10 +391,10 @@ def test_there_must_be_a_store(tmp_path, url):
             append(url, part, **options)
 
 
-@pytest.mark.parametrize("mode", ["a", "r+", "x", None])
+@pytest.mark.parametrize("mode", ["r+", "x", None])
 def test_other_modes_do_not_replace_what_is_there(url, first, mode):
-    """Such as the one by which zarr appends."""
-    with pytest.raises(ValueError, match=r"mode=.*: it must be 'w-' for a new store, or 'w' to replace .* append_dim="):
+    """Such as those of zarr."""
+    with pytest.raises(ValueError, match=r"mode=.*: it must be 'w-' for a new store or group, 'w' .* append_dim="):
         virtual(url).isel(time=slice(0, 1)).virtual.to_vstack(url, mode=mode)
     check(url, first)
 

@@ -119,10 +119,13 @@ def test_what_disagrees(store, tmp_path):
         other.virtual.to_vstack(store, mode="a", append_dim="time")
 
 
-def test_labels_of_all_variables_may_change(store, tmp_path):
-    """Then nothing else has them."""
-    write(tmp_path / "u.nc", n=5, t=3).virtual.to_vstack(store, mode="a")
-    np.testing.assert_array_equal(values(store)["t"], np.arange(5) + 3.0)
+def test_a_variable_keeps_its_lengths(store, tmp_path):
+    """As in xarray, whoever wants to append says so; ``mode="w"`` replaces."""
+    part = write(tmp_path / "u.nc", n=5, t=3)
+    with pytest.raises(WriterError, match=r"'time': 4.*'time': 5") as error:
+        part.virtual.to_vstack(store, mode="a")
+    assert "append_dim=" in str(error.value)
+    np.testing.assert_array_equal(values(store)["t"], np.arange(4.0))
 
 
 def test_an_edit(store, tmp_path):

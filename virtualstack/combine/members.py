@@ -65,6 +65,7 @@ def _put(
 
 def _added(old: ManifestGroup, new: ManifestGroup, storage: Storage) -> ManifestGroup:
     """Return a group with the variables, groups and attributes of another one, which count if both have them."""
+    _check_sizes(old, new)
     _check_labels(old, new, storage)
     groups = {name: _added(old.groups[name], x, storage) if name in old.groups else x for name, x in new.groups.items()}
     _check_names({*old.arrays, *new.arrays}, {*old.groups, *new.groups})
@@ -87,6 +88,23 @@ def _check_names(arrays: Set[str], groups: Set[str]) -> None:
         raise WriterError(
             f"{both[0]!r} would name both a variable and a group", Remedy("rename one of them"), variable=both[0]
         )
+
+
+def _check_sizes(old: ManifestGroup, new: ManifestGroup) -> None:
+    """Raise an error if a variable would be replaced by one of other dimensions or lengths, as xarray does for zarr."""
+    for name in old.arrays.keys() & new.arrays.keys():
+        before, after = (
+            dict(zip(x.dimension_names or (), x.shape, strict=True)) for x in (old.arrays[name], new.arrays[name])
+        )
+        if before != after:
+            raise WriterError(
+                f"variable '{name}' of '{old.url}' has {before}, and the new one has {after}",
+                Remedy("append to it with", append_dim=...),
+                Remedy("place the data by their labels with {}", "Repository.update"),
+                Remedy("replace the whole group with {}", mode="w"),
+                variable=name,
+                feature="dimension",
+            )
 
 
 def _check_labels(old: ManifestGroup, new: ManifestGroup, storage: Storage) -> None:
