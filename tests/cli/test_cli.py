@@ -961,7 +961,7 @@ def test_the_version_is_that_of_the_package(capsys):
     ("arguments", "reason"),
     [
         (["biuld"], "no such command 'biuld'. Did you mean 'build'? See 'virtualstack --help'"),
-        (["build", "-o", "refs.json"], "missing argument 'FILE...'. See 'virtualstack build --help'"),
+        (["build", "-o", "refs.json"], "missing argument 'FILE...', or --recipe. See 'virtualstack build --help'"),
         (["build", "a.nc"], "missing option '-o' / '--output'"),
         (
             ["build", "a.nc", "-o", "refs.json", "--overwrit"],

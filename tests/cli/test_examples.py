@@ -85,6 +85,10 @@ def test_an_example_runs(example, prepared, bucket, tmp_path, monkeypatch):
         vs.open_virtual_datatree("day.nc").virtual.to_vstack("cube.vstack", mode="w")
     if "relocate" in example:  # what is relative to the store moves with it
         vs.open_virtual_mfdataset("old/folder/*.nc").virtual.to_vstack("cube.vstack", mode="w")
+    if re.match(r"virtualstack (sync|ledger|recipe show) ", example):
+        shutil.rmtree("cube.vstack")
+        Path("recipe.toml").write_text('files = ["old/folder/*.nc"]\ndim = "time"\n')
+        vs.Repository.build("cube.vstack", "recipe.toml")
     tomorrow = (datetime.now(UTC) + timedelta(days=1)).strftime("%Y-%m-%d")
     command = example.replace("/old/folder", f"{folder}/old/folder").replace("2026-01-31", tomorrow)
     if example.startswith("virtualstack serve"):

@@ -9,7 +9,6 @@ from hypothesis import strategies as st
 import virtualstack as vs
 from tests.amount import examples
 from tests.joins import MINIMAL
-from virtualstack.errors import CombineError
 
 OPTIONS = MINIMAL | {"join": "exact"}
 
@@ -88,15 +87,15 @@ def test_narrower_floats_are_appended_to_a_store(tmp_path, encoding):
         xr.testing.assert_equal(found.load(), expected)
 
 
-def test_a_store_of_float32_takes_float64_that_is_cast(tmp_path):
-    """The dtype of a store does not change; the error names astype, which works."""
-    first = write(tmp_path / "a.nc", np.array([1.1, np.nan], "f4"))
-    new = write(tmp_path / "b.nc", np.array([1.1, np.nan]), 2)
+def test_a_store_of_float32_takes_float64(tmp_path):
+    """The store gets the dtype that xarray joins the files in."""
+    paths = [
+        write(tmp_path / "a.nc", np.array([1.1, np.nan], "f4")),
+        write(tmp_path / "b.nc", np.array([1.1, np.nan]), 2),
+    ]
     url = str(tmp_path / "a.vstack")
-    vs.open_virtual_dataset(first).virtual.to_vstack(url)
-    vds = vs.open_virtual_dataset(new)
-    with pytest.raises(CombineError, match=r"'float32' .* 'float64' .* Cast it with astype"):
-        vds.virtual.to_vstack(url, append_dim="t")
-    vds.assign(a=vds.a.astype("f4")).virtual.to_vstack(url, append_dim="t")
-    with xr.open_dataset(url, engine="virtualstack") as found:
-        np.testing.assert_array_equal(found.a, np.array([1.1, np.nan, 1.1, np.nan], "f4"))
+    vs.open_virtual_dataset(paths[0]).virtual.to_vstack(url)
+    vs.open_virtual_dataset(paths[1]).virtual.to_vstack(url, append_dim="t")
+    with xr.open_dataset(url, engine="virtualstack") as found, xr.open_mfdataset(paths, engine="netcdf4") as wanted:
+        assert found.a.dtype == "f8"
+        np.testing.assert_array_equal(found.a, wanted.a)

@@ -34,15 +34,15 @@ def test_steps_are_appended(tmp_path):
 
 
 def test_a_run_of_one_step_is_placed_by_all_of_its_labels(tmp_path, monkeypatch, capsys):
-    """Without its time of validity it would have none, and the message names the way that keeps it."""
+    """The store has other steps, too, and the message names the option that leaves them missing."""
     monkeypatch.chdir(tmp_path)
     places = [(1, 0), (1, 6), (2, 0), (2, 6), (3, 0)]
     fields = [message({"shortName": "2t", "dataDate": 20200100 + day, "step": step}) for day, step in places]
     paths = [str(write(tmp_path / f"{i}.grib2", [field])) for i, field in enumerate(fields)]
     assert main(["build", *paths[:-1], "-o", "x.vstack"]) == 0
     assert main(["append", "x.vstack", paths[-1]]) == 1
-    assert "'virtualstack update --join outer'" in capsys.readouterr().err
-    assert main(["update", "x.vstack", paths[-1], "--join", "outer"]) == 0
+    assert "--join left" in capsys.readouterr().err
+    assert main(["append", "x.vstack", paths[-1], "--join", "left"]) == 0
     found = vs.Repository.open("x.vstack").open_dataset().load()
     expected = vs.open_virtual_mfdataset(paths, join="outer").virtual.open().load()
     xr.testing.assert_equal(found.drop_vars("valid_time"), expected.drop_vars("valid_time"))
