@@ -141,3 +141,13 @@ def test_nothing(tmp_path):
     assert xr.Dataset({"a": 1}).virtual.chunks().read_all().num_rows == 0
     xr.Dataset({"a": (("time", "x"), np.zeros((0, 3)))}).to_netcdf(tmp_path / "a.nc", engine="netcdf4")
     assert vs.open_virtual_dataset(tmp_path / "a.nc").virtual.chunks().read_all().num_rows == 0
+
+
+def test_labels_of_other_bytes(tmp_path):
+    """Texts that are stored as bytes of UTF-8, and numbers in the byte order of another machine."""
+    xr.Dataset({"a": ("x", [1.0, 2.0])}).to_netcdf(tmp_path / "a.nc", engine="netcdf4")
+    vds = vs.open_virtual_dataset(tmp_path / "a.nc")
+    names = np.array(["Zürich".encode(), b"Aarau"])
+    vds = vds.assign_coords(name=("x", names), height=("x", np.array([2.0, 1.0], ">f4")))
+    (row,) = vds.virtual.chunks().read_all().to_pylist()
+    assert [row[f"{name}_{end}"] for name in ("name", "height") for end in ("min", "max")] == ["Aarau", "Zürich", 1, 2]

@@ -136,6 +136,16 @@ def test_classes_and_missing_values(tmp_path):
     assert tuple(image[-1, 0][:3]) == (0x44, 0x77, 0xAA)  # south-west: low latitudes are below
 
 
+@pytest.mark.parametrize("fill", [{}, {"_FillValue": np.int8(-128)}], ids=["no fill", "fill"])
+def test_classes_of_unsigned_numbers(tmp_path, fill):
+    """Flags of netCDF-3 are signed, and mean what the stored bytes mean."""
+    dataset = ramp(flag_values=np.array([0, -1], "i1"), flag_meanings="clear cloud", _Unsigned="true", **fill)
+    dataset["v"] = ("lat", "lon"), np.where(dataset["v"] > 40, -1, 0).astype("i1"), dataset["v"].attrs
+    _, image, said = drawn(virtual(dataset, tmp_path).virtual)
+    assert said.endswith("clear, cloud")
+    assert {tuple(x[:3]) for x in image.reshape(-1, 4).tolist()} == {(0x44, 0x77, 0xAA), (0xDD, 0xAA, 0x33)}
+
+
 def test_noise_is_small(tmp_path):
     """As it cannot be compressed, fewer pixels are drawn; names of strangers are cut and escaped."""
     dataset = ramp((400, 700), long_name="<b>" * 100_000, units="<i>" * 1000)

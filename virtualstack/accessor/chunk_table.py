@@ -59,17 +59,25 @@ def chunk_table(groups: Mapping[str, xr.Dataset], /) -> pa.RecordBatchReader:
 
 
 def _labels(path: str, groups: Mapping[str, xr.Dataset]) -> dict[str, xr.Variable]:
-    """Return the coordinates of a group that are in memory, with the indexes that it inherits; texts are of Python."""
+    """Return the coordinates of a group that are in memory, with the indexes that it inherits."""
     parents = ["", *(path[:i] for i, letter in enumerate(path) if letter == "/")]
     found: dict[Any, xr.Variable] = {}
     for dataset in (groups[parent] for parent in parents if parent in groups):
         found |= {name: dataset.variables[name] for name in dataset.xindexes}
     found |= {name: groups[path].variables[name] for name in groups[path].coords}
     return {
-        str(name): label if label.dtype.kind in "iufmM" else label.copy(data=label.values.astype(str).astype(object))
+        str(name): label.copy(data=_sortable(label.values))
         for name, label in found.items()
         if label.size and label.ndim and virtual_array(label) is None
     }
+
+
+def _sortable(values: NDArray[Any]) -> NDArray[Any]:
+    """Return labels as Arrow takes them: numbers and dates in native byte order, all others as texts of Python."""
+    if values.dtype.kind in "iufmM":
+        return values.astype(values.dtype.newbyteorder("="), copy=False)
+    texts = np.char.decode(values, "utf-8", "replace") if values.dtype.kind == "S" else values.astype(str)
+    return texts.astype(object)
 
 
 def _batches(

@@ -26,7 +26,7 @@ from virtualstack.combine.fitting import (
 from virtualstack.combine.part import Part, bundled_in, each_node, group_from
 from virtualstack.dataset import expand_dims, loaded_variable, virtual_array
 from virtualstack.errors import ChunkAlignmentError, Code, CombineError, Remedy
-from virtualstack.manifests import ABSENT, ChunkAxis, ManifestArray, ManifestGroup
+from virtualstack.manifests import ABSENT, ChunkAxis, ManifestArray, ManifestGroup, same_value
 from virtualstack.manifests.cells import replaced
 from virtualstack.manifests.manifest import Overlay
 from virtualstack.planning.labels import is_dates
@@ -381,7 +381,7 @@ def _differs_where_shared(name: str, old: Part, part: Part, storage: Storage) ->
         array = virtual_array(variable)
         variable = variable if array is None else loaded_variable(name, array, storage, url=each.source)
         values.append(np.asarray(variable.values))
-    return not (at >= 0).any() or bool((values[0][at[at >= 0]] != values[1][at >= 0]).any())
+    return not (at >= 0).any() or not same_value(values[0][at[at >= 0]], values[1][at >= 0])
 
 
 def _has_labels(part: Part, dim: str, old: Part) -> bool:

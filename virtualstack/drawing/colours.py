@@ -61,7 +61,7 @@ def class_colour(number: int, /) -> tuple[int, ...]:
 
 def choose_palette(attributes: Mapping[str, Any], values: NDArray[Any], /) -> Palette:
     """Return the palette of a variable, by its attributes and its finite values, of which there is one at least."""
-    classes = _classes(attributes, values.dtype.itemsize)
+    classes = _classes(attributes)
     values = np.sort(values, axis=None).astype(float)
     low, high = values[0], values[-1]
     if classes:
@@ -79,7 +79,7 @@ def choose_palette(attributes: Mapping[str, Any], values: NDArray[Any], /) -> Pa
     return Palette(kind="diverging" if is_diverging else "sequential", low=low, high=high)
 
 
-def _classes(attributes: Mapping[str, Any], itemsize: int) -> tuple[tuple[float, str], ...]:
+def _classes(attributes: Mapping[str, Any]) -> tuple[tuple[float, str], ...]:
     """Return values and names of classes; flags of single bits are none."""
     if "flag_masks" in attributes:
         return ()
@@ -89,6 +89,5 @@ def _classes(attributes: Mapping[str, Any], itemsize: int) -> tuple[tuple[float,
     if isinstance(flags, str):
         return ()
     names = str(attributes.get("flag_meanings", "")).split()
-    is_unsigned = str(attributes.get("_Unsigned")) == "true"  # netCDF-3 has signed attributes alone
-    found = [float(x) + (2 ** (8 * itemsize) if is_unsigned and x < 0 else 0) for x in np.ravel(flags).tolist()]
+    found = [float(x) for x in np.ravel(flags).tolist()]
     return tuple((x, names[i].replace("_", " ") if i < len(names) else f"{x:g}") for i, x in enumerate(found))

@@ -225,6 +225,9 @@ def _map(cube: _Cube, path: str, grid: _Grid, storage: StorageLike) -> str:
     """Read the first slice of a variable with its coordinates, all at the same time, and return its map."""
     array = cube.arrays[path]
     about = {**array.attributes, **array.cf}
+    if str(about.get("_Unsigned")) == "true" and "flag_values" in about:  # netCDF-3 has signed attributes alone
+        n = array.dtype.itemsize
+        about["flag_values"] = np.asarray(about["flag_values"]).astype(f"i{n}").view(f"u{n}")
     masks = re.findall(r"mask=(\S+)", str(about.get(RASTER_DECODING, "")))
     wanted = [path, grid.x, grid.y]
     beside = [found for name in ("band", *masks) if (found := cube.find(name, path))]
