@@ -20,9 +20,9 @@ def test_nodes_are_found_by_path():
     assert root["/science/"] is child
     assert root[""] is root
     assert [path for path, _ in root.walk()] == ["", "/science"]
-    with pytest.raises(KeyError, match=r"no 'w' on the way to 'science/w'; there are \['v'\]"):
+    with pytest.raises(KeyError, match=r"there is no array or group 'science/w'; there are \['v'\]"):
         root["science/w"]
-    with pytest.raises(KeyError, match="no 'x' on the way"):
+    with pytest.raises(KeyError, match="there is no array or group 't/x'"):
         root["t/x"]
     assert repr(root) == "ManifestGroup(1 array, 1 group, url='file:///a')"
 

@@ -179,10 +179,11 @@ class ManifestGroup:
             The path does not exist; the message lists the names that exist.
         """
         node: ManifestArray | ManifestGroup = self
-        for part in filter(None, path.split("/")):
+        parts = [x for x in path.split("/") if x]
+        for i, part in enumerate(parts, 1):
             if not isinstance(node, ManifestGroup) or (part not in node.arrays and part not in node.groups):
                 present = sorted([*node.arrays, *node.groups]) if isinstance(node, ManifestGroup) else []
-                raise KeyError(f"no '{part}' on the way to '{path}'; there are {present}")
+                raise KeyError(f"there is no array or group '{'/'.join(parts[:i])}'; there are {present}")
             node = node.arrays[part] if part in node.arrays else node.groups[part]
         return node
 
