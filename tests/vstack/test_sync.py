@@ -211,6 +211,65 @@ def test_files_settle(days):
     assert repository.ledger().counts == {"pending": 2, "placed": 1}
 
 
+@pytest.mark.parametrize("files", [["old*.nc", "day*.nc"], ["day*.nc", "old*.nc"]])
+def test_one_pattern_without_sidecars(days, files):
+    write_day(8, name="old8.nc")
+    Path("day1.nc.done").touch()
+    done = vs.Repository.build("a.vstack", vs.Recipe(files, dim="time", sidecar=".done"))
+    assert [x.rpartition("/")[2] for x in done.placed] == ["day1.nc"]
+
+
+def test_files_with_a_time_in_the_future(days):
+    os.utime("day1.nc", (time.time() + 3600,) * 2)
+    repository = vs.Repository.build("a.vstack", days).repository
+    assert repository.ledger().counts == {"placed": 3}
+    write_day(3)
+    os.utime("day3.nc", (time.time() + 3600,) * 2)
+    recipe = vs.Recipe(["day*.nc"], dim="time", settle=0.5)
+    assert repository.sync(recipe=recipe).pending
+    time.sleep(0.5)
+    assert vs.Repository.open("a.vstack").sync().placed
+
+
+@pytest.mark.parametrize("files", [["day[01].nc", "day2.nc"], ["day2*.nc", "day[01].nc"]])
+def test_all_files_of_a_pattern_vanish(days, files):
+    repository = vs.Repository.build("a.vstack", vs.Recipe(files, dim="time")).repository
+    Path("day2.nc").rename("away.nc")
+    done = repository.sync()
+    assert [x.rpartition("/")[2] for x in done.vanished] == ["day2.nc"]
+    assert done.repository.sync().exit_code == 0
+    with pytest.raises(SourceNotFoundError, match="other"):
+        done.repository.sync(recipe=vs.Recipe([*files, "other*.nc"], dim="time"))
+    Path("away.nc").rename("day2.nc")
+    assert done.repository.sync().repository.ledger().counts == {"placed": 3}
+    for day in range(3):
+        Path(f"day{day}.nc").unlink()
+    with pytest.raises(SourceNotFoundError):  # the disk may not be mounted
+        done.repository.sync()
+
+
+@pytest.mark.parametrize("given", [{"dim": "zz"}, {"labels": {"zz": "rain"}}])
+def test_dimensions_that_are_not_there(days, given):
+    name = next(iter(given))
+    with pytest.raises(RecipeError, match=f"'{name}' of the recipe, in line 2, names 'zz', .* \\['time', 'x'\\]"):
+        vs.Repository.build("a.vstack", vs.Recipe(["day*.nc"], **given))
+    assert not Path("a.vstack").exists()
+    repository = vs.Repository.build("a.vstack", days).repository
+    for day in (3, 4):
+        write_day(day)
+        with pytest.raises(RecipeError, match="names 'zz'"):
+            repository.sync(recipe=vs.Recipe(["day*.nc"], **given))
+
+
+def test_a_tolerance_of_dates(days):
+    for day, lag in ((0, 0), (1, 20)):
+        at = np.datetime64("2000-01-01") + np.array([0, 6]) * np.timedelta64(1, "h") + np.timedelta64(lag, "s")
+        found = xr.Dataset({"rain": (("run", "at"), np.full((1, 2), 1.0 * day))}, {"run": [day], "at": at})
+        found.to_netcdf(f"run{day}.nc", engine="h5netcdf")
+    done = vs.Repository.build("a.vstack", vs.Recipe(["run*.nc"], dim="run", tolerance="1min"))
+    assert len(done.placed) == 2
+
+
 def test_a_vanished_file_that_is_back_is_not_opened(days, monkeypatch):
     repository = vs.Repository.build("a.vstack", days).repository
     Path("day1.nc").rename("away.nc")

@@ -30,7 +30,7 @@ if TYPE_CHECKING:
     shell_complete=complete_files,
     help="Recipe to keep in the store; a store that does not exist is built by it [default: that of the store].",
 )
-@option("--retry", is_flag=True, help="Open quarantined files again. A new recipe does so, too.")
+@option("--retry", is_flag=True, help="Open quarantined files again. A new recipe does this too.")
 @option(
     "--sample",
     metavar="N",

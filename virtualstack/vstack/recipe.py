@@ -8,6 +8,7 @@ import re
 import tomllib
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, fields, replace
+from datetime import date
 from pathlib import Path
 from typing import Any, Literal, cast, get_args
 
@@ -16,14 +17,17 @@ import pandas as pd
 import xarray as xr
 
 from virtualstack.combine import FromAttribute, FromName, Labelling
-from virtualstack.combine.precedence import Prefer
+from virtualstack.combine.fitting import Fitting
+from virtualstack.combine.precedence import Candidate, Prefer
 from virtualstack.dataset import virtual_array
-from virtualstack.errors import CombineError, ReaderError, RecipeError
+from virtualstack.errors import CombineError, ReaderError, RecipeError, VirtualStackError
 from virtualstack.formats.base import Reader
 from virtualstack.formats.registry import find_reader
 from virtualstack.location import Location, absolute_url
+from virtualstack.manifests import ManifestGroup
 from virtualstack.options import JoinToStore, Unsupported
 from virtualstack.printable import counted, did_you_mean, first_names
+from virtualstack.sizes import byte_count
 from virtualstack.storage import Storage
 from virtualstack.storage.listing import fits_pattern, is_pattern
 from virtualstack.surveying.result import Survey
@@ -137,7 +141,11 @@ class Recipe:
         object.__setattr__(self, "files", files)
         for name, (is_valid, wanted) in _CHECKS.items():
             value = getattr(self, name)
-            if not is_valid(value):
+            try:
+                is_good = is_valid(value)
+            except (ValueError, TypeError) as error:
+                raise _error(self.text, name, f"is not valid: {error}") from error
+            if not is_good:
                 raise _error(self.text, name, f"is {value!r}; it must be {wanted}")
         object.__setattr__(self, "text", self.text or _toml(self))
 
@@ -173,7 +181,8 @@ class Recipe:
         known = [x.name for x in fields(cls) if x.name != "text"]
         for name in found:
             if name not in known:
-                raise _error(text, name, f"is not known.{did_you_mean(name, known)} The keys are {first_names(known)}")
+                meant = did_you_mean(_OTHERWISE.get(name, name), known)
+                raise _error(text, name, f"is not known.{meant} docs/reference/recipe.md lists the keys")
         if "files" not in found:
             raise RecipeError('the recipe has no files; add a line such as files = ["data/*.nc"]')
         return cls(**found, text=text.rstrip())
@@ -219,7 +228,7 @@ def kept(recipe: Recipe, /) -> Recipe:
     made = replace(recipe, files=[absolute_url(x) for x in recipe.files])
     if made.files == recipe.files:
         return recipe
-    line = f"files = {json.dumps(made.files)}"
+    line = f"files = {_value(made.files)}"
     text = re.sub(r"(?ms)^\s*files\s*=\s*(\[.*?\]|\"[^\"]*\"|'[^']*')", lambda _: line, recipe.text, count=1)
     try:
         is_same = Recipe.from_toml(text) == made
@@ -231,14 +240,18 @@ def kept(recipe: Recipe, /) -> Recipe:
 # -- what it says about files -------------------------------------------------------------------------------
 
 
-def covers(recipe: Recipe, url: str, /) -> bool:
-    """Return whether a file is one of the recipe; its patterns are absolute."""
-    return any(fits_pattern(url, x) if is_pattern(x) else url == x for x in recipe.files)
+def covers(files: Sequence[str], url: str, /) -> bool:
+    """Return whether a URL matches one of some absolute patterns, or is one of the URLs among them."""
+    return any(fits_pattern(url, x) if is_pattern(x) else url == x for x in files)
 
 
 def is_settled(recipe: Recipe, file: Location, seen: float, now: float, /) -> bool:
-    """Return whether a file has not changed for long enough; ``seen`` is when its version was first listed."""
-    return now - (seen if file.last_modified is None else file.last_modified) >= _seconds(recipe.settle)
+    """Return whether a file has not changed for long enough.
+
+    ``seen`` is when its version was first listed; it counts if the file has no time, or one in the future.
+    """
+    modified = file.last_modified
+    return now - (seen if modified is None or modified > now else modified) >= _seconds(recipe.settle)
 
 
 def check_labels(recipe: Recipe, dataset: xr.Dataset, /) -> None:
@@ -268,6 +281,23 @@ def check_labels(recipe: Recipe, dataset: xr.Dataset, /) -> None:
                 variable=name,
                 property="labels",
                 right_url=url,
+            )
+
+
+def check_dimensions(recipe: Recipe, group: ManifestGroup, /) -> None:
+    """Refuse a recipe for a store that lacks a dimension which it names.
+
+    Raises
+    ------
+    RecipeError
+        ``dim``, or a key of ``labels``, is no dimension of the store.
+    """
+    dims = {x for _, node in group.walk() for array in node.arrays.values() for x in array.dimension_names or ()}
+    named = [("dim", recipe.dim)] * (recipe.dim is not None) + [("labels", x) for x in recipe.labels]
+    for key, dim in named:
+        if dim not in dims:
+            raise _error(
+                recipe.text, key, f"names '{dim}', which is no dimension; there are {first_names(sorted(dims))}"
             )
 
 
@@ -301,7 +331,19 @@ def found_prefer(recipe: Recipe, /) -> Prefer:
     """Return the rule of ``prefer``; a function is imported."""
     if recipe.prefer is None or recipe.prefer in ("first", "last", "newest"):
         return cast(Prefer, recipe.prefer)
-    return _imported(recipe, "prefer", recipe.prefer)
+    function = _imported(recipe, "prefer", recipe.prefer)
+
+    def prefer(file: Candidate) -> Any:
+        try:
+            return function(file)
+        except VirtualStackError:
+            raise
+        except Exception as error:  # code of the user may raise any error, and does not name the file
+            raise CombineError(
+                f"prefer= raised {type(error).__name__} for '{file.url}': {error}", property="prefer"
+            ) from error
+
+    return prefer
 
 
 def found_new_dim(recipe: Recipe, /) -> dict[str, Labelling]:
@@ -319,7 +361,7 @@ def _labelling(recipe: Recipe, dim: str, given: Any) -> Labelling:
             case {"attribute": str(name), **rest} if rest.keys() <= {"format"}:
                 return FromAttribute(name, **rest)
     except ValueError as error:
-        raise _error(recipe.text, dim, str(error)) from error
+        raise _error(recipe.text, dim, f"is not valid: {error}") from error
     raise _error(
         recipe.text,
         dim,
@@ -367,11 +409,12 @@ def drafted(found: Survey, files: Sequence[str], reader: str | None = None, /) -
 
 
 def _label(text: str) -> float | str:
-    """Return a label of a survey, which is text, as a number if it is one."""
+    """Return a label of a survey, which is text, as a number if it is one; whole numbers are without ``.0``."""
     try:
-        return float(text)
+        number = float(text)
     except ValueError:
         return text
+    return int(number) if number.is_integer() else number
 
 
 def _seconds(given: float | str) -> float:
@@ -383,6 +426,15 @@ def _is_duration(value: object) -> bool:
         return not isinstance(value, bool) and _seconds(cast(Any, value)) >= 0
     except (TypeError, ValueError):
         return False
+
+
+def _is_tolerance(value: object) -> bool:
+    return value is None or _is_duration(value)
+
+
+def _is_joining(value: object) -> bool:
+    Fitting.from_options(join="exact", options=cast(Any, value), storage=Storage.from_option())
+    return isinstance(value, Mapping)
 
 
 def _is_text(value: object) -> bool:
@@ -415,6 +467,7 @@ _CHECKS: Mapping[str, tuple[Callable[[Any], bool], str]] = {
     "drop_variables": (_is_texts, "a list of names"),
     "decode_times": _BOOL,
     "unsupported": _words(Unsupported),
+    "inline_limit": (lambda x: byte_count(x, option="inline_limit") >= 0, "a number of bytes"),
     "unpack": (lambda x: _is_bool(x) or x == "differing", "true, false or 'differing'"),
     "preprocess": (
         lambda x: x is None or _OBJECT.fullmatch(str(x)) is not None,
@@ -423,7 +476,8 @@ _CHECKS: Mapping[str, tuple[Callable[[Any], bool], str]] = {
     "new_dim": _TABLE,
     "labels": (lambda x: _is_table(x) and _is_texts(list(x.values())), "a table of names of variables"),
     "join": _words(JoinToStore),
-    "combine_options": _TABLE,
+    "tolerance": (_is_tolerance, "a number, or for dates text such as '1min'"),
+    "combine_options": (_is_joining, "a table"),
     "prefer": (
         lambda x: x in (None, "first", "last", "newest") or _OBJECT.fullmatch(str(x)) is not None,
         "'first', 'last', 'newest' or an import path such as 'module:function'",
@@ -439,6 +493,17 @@ _CHECKS: Mapping[str, tuple[Callable[[Any], bool], str]] = {
     "checksums": _BOOL,
 }
 """For each key, what tells whether a value is valid, and the valid values in words."""
+
+
+_OTHERWISE = {
+    "duplicates": "prefer",
+    "concat_dim": "dim",
+    "engine": "reader",
+    "paths": "files",
+    "urls": "files",
+    **dict.fromkeys(("compat", "combine_attrs", "fill_value"), "combine_options"),
+}
+"""Keys by the names that other functions have for them."""
 
 
 def _error(text: str, key: str, what: str) -> RecipeError:
@@ -457,20 +522,43 @@ def _toml(recipe: Recipe) -> str:
             not value and (each.default in ((), None) or callable(each.default_factory))
         )
         if each.name != "text" and not is_default:
-            lines.append(f"{each.name} = {_value(value)}")
+            line, plain = f"{each.name} = {_value(value)}", _plain(value)
+            try:
+                is_same = repr(tomllib.loads(line.encode().decode())[each.name]) == repr(plain)  # nan is not nan
+            except ValueError:  # a part of a character, for example
+                is_same = False
+            if not is_same:
+                raise RecipeError(f"'{each.name}' of the recipe is {value!r}, which TOML cannot hold")
+            lines.append(line)
     return "\n".join(lines)
 
 
-def _value(value: Any) -> str:
-    """Return a value as TOML has it; texts, numbers and booleans are as in JSON."""
+def _plain(value: Any) -> Any:
+    """Return a value with the types of TOML; dates are text."""
     if isinstance(value, Mapping):
-        return "{" + ", ".join(f"{_key(str(key))} = {_value(each)}" for key, each in value.items()) + "}"
+        return {str(key): _plain(each) for key, each in value.items()}
     if isinstance(value, Sequence) and not isinstance(value, str):
-        return f"[{', '.join(map(_value, value))}]"
-    if isinstance(value, str | bool | int | float):
-        return json.dumps(value)
-    return json.dumps(str(value))
+        return [_plain(each) for each in value]
+    if isinstance(value, date | np.datetime64):
+        return str(value)
+    return value.item() if isinstance(value, np.generic) else value
+
+
+def _value(value: Any) -> str:
+    """Return a value as TOML has it."""
+    plain = _plain(value)
+    if isinstance(plain, dict):
+        return "{" + ", ".join(f"{_key(key)} = {_value(each)}" for key, each in plain.items()) + "}"
+    if isinstance(plain, list):
+        return f"[{', '.join(map(_value, plain))}]"
+    if isinstance(plain, bool):
+        return str(plain).lower()
+    return _quoted(plain) if isinstance(plain, str) else repr(plain)
+
+
+def _quoted(text: str) -> str:
+    return json.dumps(text, ensure_ascii=False).replace("\x7f", "\\u007f")
 
 
 def _key(text: str) -> str:
-    return text if re.fullmatch(r"[A-Za-z0-9_-]+", text) else json.dumps(text)
+    return text if re.fullmatch(r"[A-Za-z0-9_-]+", text) else _quoted(text)

@@ -166,7 +166,11 @@ def sync[R: _AtSnapshot](store: Stored, recipe: Recipe, how: Sync, open_at: Call
     todo = _compared(store, recipe, how, begin)
     parts, errors = open_files({url: todo.found[url] for url in todo.wanted}, recipe, how)
     placing = _Placing(store, recipe, how)
+    if parts and not placing.is_new:
+        recipes.check_dimensions(recipe, store.group)
     kept, made, misfits = _fitting(parts, placing)
+    if made is not None and placing.is_new:
+        recipes.check_dimensions(recipe, made[0])
     errors |= misfits
     failed = {url: error for url, error in errors.items() if _may_pass(error, url)}
     bad = {url: _reason(error) for url, error in errors.items() if url not in failed}
@@ -224,14 +228,24 @@ class _Todo:
 
 def _compared(store: Stored, recipe: Recipe, how: Sync, now: float) -> _Todo:
     """Compare the files of a recipe with the ledger; no file is opened."""
-    found = list_files(recipe.files, storage=how.storage)
-    complete = None
-    if recipe.sidecar is not None:
-        complete = set[str]()
-        with contextlib.suppress(SourceNotFoundError):
-            complete = set(list_files([f"{x}{recipe.sidecar}" for x in recipe.files], storage=how.storage))
-        found = {url: file for url, file in found.items() if url not in complete}
     known = ledger_of(store.opened, store.snapshot).entries
+    found: dict[str, Location] = {}
+    missing: SourceNotFoundError | None = None
+    complete = None if recipe.sidecar is None else set[str]()
+    for pattern in recipe.files:
+        try:
+            found |= list_files([pattern], storage=how.storage)
+        except SourceNotFoundError as error:
+            missing = error
+            if not any(recipes.covers([pattern], url) for url in known):
+                raise  # else its files have vanished
+        if complete is not None:
+            with contextlib.suppress(SourceNotFoundError):
+                complete.update(list_files([f"{pattern}{recipe.sidecar}"], storage=how.storage))
+    if missing is not None and not found:
+        raise missing  # a disk that is not mounted, for example
+    if complete is not None:
+        found = {url: file for url, file in found.items() if url not in complete}
     tries_again = how.retry or recipe.text != store.snapshot.recipe
     todo = _Todo(found)
     for url, file in found.items():
@@ -254,7 +268,7 @@ def _compared(store: Stored, recipe: Recipe, how: Sync, now: float) -> _Todo:
                 if not is_shown and not (is_known and state == "pending"):
                     todo.rows.append(Entry.of(file, "pending", since=now))
     for url, entry in known.items():
-        if entry.state == "placed" and url not in found and recipes.covers(recipe, url):
+        if entry.state == "placed" and url not in found and recipes.covers(recipe.files, url):
             todo.vanished.append(url)
             todo.rows.append(entry._replace(state="vanished", since=now))
     return todo
@@ -394,7 +408,7 @@ class _Placing:
             parts = sorted(parts, key=self._key)
         joining = CombineOptions.from_options(
             join=recipe.join,
-            tolerance=recipe.tolerance,
+            tolerance=pd.Timedelta(recipe.tolerance) if isinstance(recipe.tolerance, str) else recipe.tolerance,
             duplicates=duplicates,
             unpack=recipe.unpack,
             decode_times=recipe.decode_times,
