@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import itertools
 import math
 from types import SimpleNamespace
 
 import numpy as np
 import pandas as pd
 import pytest
+import xarray as xr
 
 import virtualstack as vs
 from virtualstack.errors import CombineError, RecipeError
@@ -84,5 +86,24 @@ def test_functions_that_prefer_may_fail():
 
 def test_drafts_have_whole_years():
     table = pd.DataFrame({"first": ["1990.0", "2000"], "last": ["1999", "2009.5"]})
-    survey = SimpleNamespace(table=table, duplicates=[], dim="year", text=lambda most_lines: "")
+    survey = SimpleNamespace(table=table, duplicates=[], dim="year", plan=(), text=lambda most_lines: "")
     assert "# valid.year = [1990, 2009.5]" in drafted(survey, ["*.nc"])
+
+
+def test_a_draft_for_members_takes_them_one_by_one(tmp_path):
+    """Files on a grid of members and times need not come together."""
+
+    def write(member, time):
+        data = xr.Dataset({"tas": ("time", [10.0 * member + time])}, {"time": [time]}, {"variant_label": f"r{member}"})
+        data.to_netcdf(tmp_path / f"tas_r{member}_{time}.nc", engine="netcdf4")
+
+    for member, time in itertools.product((1, 2), (0, 1)):
+        write(member, time)
+    pattern = str(tmp_path / "*.nc")
+    recipe = vs.Recipe.from_toml(drafted(vs.survey(pattern), [pattern]))
+    repo = vs.Repository.build(tmp_path / "a.vstack", recipe).repository
+    write(1, 2)
+    night = repo.sync()
+    assert (len(night.placed), night.quarantined) == (1, ())
+    found = night.repository.open_dataset()
+    np.testing.assert_array_equal(found["tas"].transpose("variant_label", "time"), [[10, 11, 12], [20, 21, np.nan]])

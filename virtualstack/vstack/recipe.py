@@ -401,7 +401,9 @@ def drafted(found: Survey, files: Sequence[str], reader: str | None = None, /) -
     lines += [
         '# settle = "10min"  # open a file when it has not changed for so long',
         '# sidecar = ".done"  # open a file when there is a file of this name and suffix',
-        '# join = "outer"  # add labels along other dimensions, such as steps of forecasts',
+        'join = "outer"  # files differ along several dimensions, and one night may bring only some of their labels'
+        if any(line.startswith("along ") and " x " in line for line in found.plan)
+        else '# join = "outer"  # add labels along other dimensions, such as steps of forecasts',
         '# preprocess = "module:function"  # gets the dataset of each file',
         '# misfit = "raise"  # commit nothing if a file does not fit; the default is "quarantine"',
     ]
