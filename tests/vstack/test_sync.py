@@ -300,6 +300,15 @@ def test_quarantined_files_are_opened_again_if_they_or_the_recipe_change(days, m
     assert done.repository.recipe.prefer == "last"
 
 
+def test_labels_of_another_dimension_may_repeat(days):
+    for day in range(3):
+        found = xr.Dataset({"rain": (("time", "x"), [[1.0, 2.0, 3.0]])}, {"time": [day], "x": [1, 1, 2]})
+        found.to_netcdf(f"day{day}.nc", engine="h5netcdf")
+    done = vs.Repository.build("a.vstack", days)
+    assert len(done.placed) == 3
+    assert {x.status for x in done.chunks} == {"equal"}
+
+
 def test_a_misfit_may_be_an_error(days):
     recipe = vs.Recipe(["day*.nc"], dim="time", misfit="raise")
     repository = vs.Repository.build("a.vstack", recipe).repository

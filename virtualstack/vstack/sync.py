@@ -519,8 +519,7 @@ def _compared_with_files(
         where = {}
         for dim, index in cube.indexes.items():
             if dim in part.dataset.variables:
-                at = index.get_indexer(np.atleast_1d(part.dataset[dim].values))
-                at = at[at >= 0]
+                at = np.flatnonzero(index.isin(np.atleast_1d(part.dataset[dim].values)))
                 where[dim] = slice(int(at.min()), int(at.max()) + 1) if len(at) else slice(0, 0)
         arrays = {str(name): virtual_array(x) for name, x in cube.isel(where).variables.items()}
         found += compare_sample(
