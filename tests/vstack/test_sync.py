@@ -300,6 +300,32 @@ def test_quarantined_files_are_opened_again_if_they_or_the_recipe_change(days, m
     assert done.repository.recipe.prefer == "last"
 
 
+def test_changed_files_may_swap_their_labels(days):
+    repository = vs.Repository.build("a.vstack", days).repository
+    write_day(1, value=11, name="day0.nc")
+    write_day(0, value=10, name="day1.nc")
+    write_day(3)
+    done = repository.sync()
+    assert done.exit_code == 4
+    assert len(done.changed) == 2
+    assert done.repository.snapshot.number == 1
+    assert done.repository.open_dataset()["rain"].values[:, 0].tolist() == [10, 11, 2, 3]
+    write_day(7, name="day1.nc")
+    done = done.repository.sync()
+    assert done.repository.snapshot.number == 2
+    cube = done.repository.open_dataset()
+    assert cube["time"].values.tolist() == [0, 1, 2, 3, 7]
+    np.testing.assert_array_equal(cube["rain"].values[:, 0], [np.nan, 11, 2, 3, 7])
+
+
+def test_a_file_may_get_another_name(days):
+    repository = vs.Repository.build("a.vstack", days).repository
+    Path("day1.nc").rename("day1_again.nc")
+    done = repository.sync()
+    assert (len(done.placed), len(done.vanished), len(done.quarantined)) == (1, 1, 0)
+    assert done.repository.open_dataset()["rain"].values[:, 0].tolist() == [0, 1, 2]
+
+
 def test_labels_of_another_dimension_may_repeat(days):
     for day in range(3):
         found = xr.Dataset({"rain": (("time", "x"), [[1.0, 2.0, 3.0]])}, {"time": [day], "x": [1, 1, 2]})

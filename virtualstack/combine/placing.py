@@ -14,7 +14,7 @@ from numpy.typing import NDArray
 
 from virtualstack.combine.fitting import Fitting, joint_dtype, lacking
 from virtualstack.combine.part import Part
-from virtualstack.combine.precedence import Meeting, Prefer, compare_cells, is_preferred
+from virtualstack.combine.precedence import IsGone, Meeting, Prefer, compare_cells, is_preferred
 from virtualstack.combine.region import Box, Side, overlay_on
 from virtualstack.dataset import loaded_variable, virtual_array
 from virtualstack.errors import ChunkAlignmentError
@@ -87,6 +87,7 @@ class Placing:
     parts: Sequence[Part]
     fitting: Fitting
     prefer: Prefer
+    is_gone: IsGone
     _under: dict[int, frozenset[Location]] = field(default_factory=dict)
 
     def placed_axes(self, name: str) -> list[tuple[int, StoreAxis]]:
@@ -122,15 +123,16 @@ class Placing:
         return self._under[number]
 
     def is_read_again(self, number: int) -> bool:
-        """Return whether a part is of a file that the store shows at its labels."""
-        return not {x.url for x in self.under(number)}.isdisjoint(x.url for x in self.locations(number))
+        """Return whether a part is of a file that the store shows at its labels, or all that it shows there is gone."""
+        under, own = self.under(number), {x.url for x in self.locations(number)}
+        return any(x.url in own for x in under) or (bool(under) and all(map(self.is_gone, under)))
 
     def wins(self, number: int, name: str, where: str) -> bool:
         """Return whether a part is preferred to the store at its labels, for values without a source."""
         if self.is_read_again(number):
             return True
         mine: list[Location | None] = sorted(self.locations(number), key=str)
-        theirs: list[Location | None] = sorted(self.under(number), key=str)
+        theirs: list[Location | None] = sorted((x for x in self.under(number) if not self.is_gone(x)), key=str)
         found = {
             is_preferred(self.prefer, a, b, self.attributes, name=name, where=where)
             for a in (mine or [None])
@@ -241,7 +243,7 @@ class Placing:
             where = self.where(name, [a + b for a, b in zip(begin, first, strict=True)])
             if then.url.startswith(f"{self.parts[0].source or '?'}/") and self.is_read_again(number):
                 continue  # values written into the store stay, as when a file is refreshed
-            if is_preferred(self.prefer, now, then, self.attributes, name=name, where=where):
+            if self.is_gone(then) or is_preferred(self.prefer, now, then, self.attributes, name=name, where=where):
                 take |= mask
         unknown = meeting.unknown
         own = {x.url for x in self.locations(number)}

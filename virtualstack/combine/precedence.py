@@ -59,6 +59,9 @@ type Prefer = Literal["first", "last", "newest"] | Callable[[Candidate], Any] | 
 was modified last. A function takes the file for which it returns the greater key.
 """
 
+type IsGone = Callable[[Location], bool]
+"""Rule that says which sources of a store do not exist any more, so that each other source is preferred to them."""
+
 _OF_VALUES: tuple[Remedy, ...] = (
     Remedy("to resolve this, {} keeps the existing values", prefer="first"),
     Remedy("{} takes the later part", prefer="last"),

@@ -33,7 +33,7 @@ from virtualstack.combine.fitting import (
 from virtualstack.combine.part import Part, bundled_in, each_node, group_from, over_index
 from virtualstack.combine.placing import Placing, StoreAxis
 from virtualstack.combine.planned import facts_of, planned, with_labels_as_in
-from virtualstack.combine.precedence import Prefer, is_changed
+from virtualstack.combine.precedence import IsGone, Prefer, is_changed
 from virtualstack.combine.region import check_time, following
 from virtualstack.dataset import virtual_array
 from virtualstack.errors import CombineError, Remedy
@@ -53,6 +53,7 @@ def updated(
     labels: Any,
     fitting: Fitting,
     prefer: Prefer = None,
+    is_gone: IsGone = lambda source: False,
     /,
 ) -> tuple[ManifestGroup, dict[str, Sequence[Overlay]]]:
     """Return a store's group with other groups placed in it, and overlays on its virtual variables."""
@@ -69,7 +70,7 @@ def updated(
     overlays: dict[str, Sequence[Overlay]] = {}
 
     def change(path: str, node: ManifestGroup, others: Sequence[ManifestGroup]) -> ManifestGroup:
-        made, over = _updated(node, others, dim, labels, fitting, prefer)
+        made, over = _updated(node, others, dim, labels, fitting, prefer, is_gone)
         overlays.update({f"{path}/{name}": items for name, items in over.items()})
         return made
 
@@ -93,7 +94,13 @@ def _listed(labels: Any, dim: str, url: str | None) -> NDArray[Any]:
 
 
 def _updated(
-    stored: ManifestGroup, groups: Sequence[ManifestGroup], dim: str, labels: Any, fitting: Fitting, prefer: Prefer
+    stored: ManifestGroup,
+    groups: Sequence[ManifestGroup],
+    dim: str,
+    labels: Any,
+    fitting: Fitting,
+    prefer: Prefer,
+    is_gone: IsGone,
 ) -> tuple[ManifestGroup, dict[str, list[Overlay]]]:
     loaded = bundled_in(stored) | stored.loaded
     old = load_part(stored, fitting.storage, loaded)
@@ -125,7 +132,12 @@ def _updated(
     axes = [_axis(dim, old, parts, labels)] if dim in old.sizes else []
     axes += [_axis(name, old, parts, None) for name in others]
     placing = Placing(
-        dim=dim, axes={axis.dim: axis for axis in axes}, parts=[old, *parts], fitting=fitting, prefer=prefer
+        dim=dim,
+        axes={axis.dim: axis for axis in axes},
+        parts=[old, *parts],
+        fitting=fitting,
+        prefer=prefer,
+        is_gone=is_gone,
     )
     changed = {name: x for name, x in old.variables.items() if name not in before}
     overlays: dict[str, list[Overlay]] = {}
@@ -139,7 +151,7 @@ def _updated(
             notes.append(Refusal(path=name, reason=reason, kind="noted"))
         if not placing.axes.keys() & set(variable.dims):
             if not all(name in part.indexes for part in (old, *having)):
-                newer = [part for part in having if _is_newer(part.variables[name], variable)]
+                newer = [part for part in having if _is_newer(part.variables[name], variable, is_gone)]
                 first = newer[-1] if newer else old
                 why = f"does not have the dimension '{dim}'"
                 remedies = joining_remedies(name, [old, *having], dim, fitting.rules, is_append=True)
@@ -310,10 +322,12 @@ def _axis(dim: str, old: Part, parts: Sequence[Part], more: Any) -> StoreAxis:
 # -- existing chunks ------------------------------------------------------------------------------------------
 
 
-def _is_newer(variable: xr.Variable, old: xr.Variable) -> bool:
-    """Return whether a variable refers to a changed version of a file that the old variable refers to."""
+def _is_newer(variable: xr.Variable, old: xr.Variable, is_gone: IsGone) -> bool:
+    """Return whether the old variable refers to a file that is gone, or that the variable has a changed version of."""
     mine, its = virtual_array(variable), virtual_array(old)
     if mine is None or its is None:
         return False
     known = {x.url: x for x in mine.in_memory().compact().locations}
-    return any(x.url in known and is_changed(x, known[x.url]) for x in its.in_memory().compact().locations)
+    return any(
+        is_gone(x) or (x.url in known and is_changed(x, known[x.url])) for x in its.in_memory().compact().locations
+    )

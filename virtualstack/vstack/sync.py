@@ -6,8 +6,8 @@ import contextlib
 import random
 import time
 from collections import Counter
-from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Callable, Collection, Mapping, Sequence
+from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime
 from functools import cached_property
 from typing import Any, Protocol, cast
@@ -20,7 +20,7 @@ from virtualstack.api.each import open_all, preprocessed
 from virtualstack.combine import CombineOptions, combine_datasets
 from virtualstack.combine.addition import growing_dimension
 from virtualstack.combine.fitting import Fitting
-from virtualstack.combine.precedence import Candidate, is_changed
+from virtualstack.combine.precedence import Candidate, IsGone, is_changed
 from virtualstack.combine.update import updated
 from virtualstack.dataset import to_group, virtual_array
 from virtualstack.dataset.opening import Opening
@@ -54,12 +54,10 @@ from virtualstack.vstack.format.ledger import Entry
 from virtualstack.vstack.format.names import SEGMENTS
 from virtualstack.vstack.format.snapshot import Snapshot
 from virtualstack.vstack.ledger import Ledger, read_ledger
-from virtualstack.vstack.reader import permission_for_snapshot
 from virtualstack.vstack.recipe import Recipe
 from virtualstack.vstack.refresh import masks
 from virtualstack.vstack.save import Stored
-from virtualstack.vstack.shown import cells_of_sources, shown_in
-from virtualstack.vstack.write.write import write_group
+from virtualstack.vstack.shown import Use, cells_of_sources, shown_in
 
 _MAX_REASON = 500
 """Maximum number of characters of a reason in the ledger."""
@@ -165,7 +163,8 @@ def sync[R: _AtSnapshot](store: Stored, recipe: Recipe, how: Sync, open_at: Call
     recipe, begin = recipes.kept(recipe), time.time()
     todo = _compared(store, recipe, how, begin)
     parts, errors = open_files({url: todo.found[url] for url in todo.wanted}, recipe, how)
-    placing = _Placing(store, recipe, how)
+    files = {url: todo.found[url] for url in todo.changed if url not in errors or not _may_pass(errors[url], url)}
+    placing = _Placing(store, recipe, how, lambda source: _is_gone(source, files, todo.gone))
     if parts and not placing.is_new:
         recipes.check_dimensions(recipe, store.group)
     kept, made, misfits = _fitting(parts, placing)
@@ -181,15 +180,9 @@ def sync[R: _AtSnapshot](store: Stored, recipe: Recipe, how: Sync, open_at: Call
     changed = {url: todo.found[url] for url in todo.changed if url not in failed}
     good = [part.url for part in kept]
     rows = [*todo.rows, *(Entry.of(todo.found[url], "placed", since=begin) for url in good)]
-    rows += [Entry.of(todo.found[url], "quarantined", why, since=begin) for url, why in bad.items()]
-    later = {row.url: row for row in rows if row.url in changed}
-    snapshot = placing.write(made, [row for row in rows if row.url not in later], len(good))
-    if changed and active_dry_run() is None:
-        stored = Stored(OpenStore(store.opened.objects, _permission(store, snapshot, how)), snapshot)
-        over = _masked(stored, changed)
-        rows = [row._replace(state="masked") if row.url in bad else row for row in later.values()]
-        said = f"{counted(len(changed), 'changed file')}"
-        snapshot = stored.write(stored.group, overlays=over, message=how.message or said, ledger=rows)
+    for url, why in bad.items():
+        rows.append(Entry.of(todo.found[url], "masked" if url in changed else "quarantined", why, since=begin))
+    snapshot = placing.write(_masked(store, made, changed) if changed else made, rows, len(good))
     repository = open_at(snapshot)
     chunks: tuple[SampledChunk, ...] = ()
     if kept and how.sample and active_dry_run() is None:
@@ -207,10 +200,6 @@ def sync[R: _AtSnapshot](store: Stored, recipe: Recipe, how: Sync, open_at: Call
     )
 
 
-def _permission(store: Stored, snapshot: Snapshot, how: Sync) -> Any:
-    return permission_for_snapshot(store.opened.objects.url, snapshot, how.allow)
-
-
 # -- what is new ----------------------------------------------------------------------------------------------
 
 
@@ -223,6 +212,7 @@ class _Todo:
     pending: list[str] = field(default_factory=list)
     vanished: list[str] = field(default_factory=list)
     changed: list[str] = field(default_factory=list)
+    gone: set[str] = field(default_factory=set)
     rows: list[Entry] = field(default_factory=list)
 
 
@@ -271,6 +261,7 @@ def _compared(store: Stored, recipe: Recipe, how: Sync, now: float) -> _Todo:
         if entry.state == "placed" and url not in found and recipes.covers(recipe.files, url):
             todo.vanished.append(url)
             todo.rows.append(entry._replace(state="vanished", since=now))
+    todo.gone.update(todo.vanished, (x.url for x in known.values() if x.state == "vanished" and x.url not in found))
     return todo
 
 
@@ -370,8 +361,8 @@ type _Made = tuple[ManifestGroup, Mapping[str, Sequence[Overlay]]]
 class _Placing:
     """The store that files are placed in; a new one is made of all files at once."""
 
-    def __init__(self, store: Stored, recipe: Recipe, how: Sync) -> None:
-        self._store, self._recipe, self._how = store, recipe, how
+    def __init__(self, store: Stored, recipe: Recipe, how: Sync, is_gone: IsGone) -> None:
+        self._store, self._recipe, self._how, self._is_gone = store, recipe, how, is_gone
         self._prefer = recipes.found_prefer(recipe)
         self._groups: dict[str, ManifestGroup] = {}
         self._fitting = Fitting.from_options(
@@ -393,7 +384,7 @@ class _Placing:
         if self.is_new:
             return self._joined(parts), {}
         groups = [self._group(part.url, part.dataset) for part in parts]
-        return updated(self._store.group, groups, self.dim, None, self._fitting, self._prefer)
+        return updated(self._store.group, groups, self.dim, None, self._fitting, self._prefer, self._is_gone)
 
     def _group(self, url: str, dataset: xr.Dataset) -> ManifestGroup:
         if url not in self._groups:
@@ -437,9 +428,7 @@ class _Placing:
         if made is None and not rows and recipe.text == store.snapshot.recipe:
             return store.snapshot
         group, overlays = (store.group, {}) if made is None else made
-        return write_group(
-            store.opened,
-            store.snapshot,
+        return store.write(
             group,
             overlays=overlays,
             message=self._how.message or f"{counted(n_placed, 'file')} placed",
@@ -447,7 +436,6 @@ class _Placing:
             checksums=recipe.checksums,
             recipe=None if recipe.text == store.snapshot.recipe else recipe.text,
             ledger=rows,
-            always=False,
         )
 
 
@@ -492,17 +480,28 @@ def _fitting(parts: Sequence[_Opened], placing: _Placing) -> tuple[list[_Opened]
     return kept, made, errors
 
 
-def _masked(store: Stored, changed: Mapping[str, Location]) -> dict[str, list[Overlay]]:
-    """Return ABSENT chunks for the cells that still show versions of files that do not exist any more."""
+def _is_gone(source: Location, changed: Mapping[str, Location], gone: Collection[str] = ()) -> bool:
+    """Return whether a source of the store is a file, or a version of a file, that does not exist any more."""
+    return source.url in gone or (source.url in changed and is_changed(source, changed[source.url]))
+
+
+def _masked(store: Stored, made: _Made | None, changed: Mapping[str, Location]) -> _Made:
+    """Return a group, and ABSENT chunks under what was placed for all cells that show old versions of files."""
+    group, placed = (store.group, {}) if made is None else made
     shown = shown_in(store.group, store.opened.archive(store.snapshot))
-    gone = {
-        number: frozenset(x for x in own if x.url in changed and is_changed(x, changed[x.url]))
-        for number, own in shown.sources().items()
-    }
+    gone = {number: frozenset(x for x in own if _is_gone(x, changed)) for number, own in shown.sources().items()}
+    cells = cells_of_sources(shown, {number: own for number, own in gone.items() if own})
+    found = [(path, own) for (_, path), own in cells.items() if group.arrays[path[1:]] is own.array]
+    uses = tuple(  # arrays that were assembled with new labels
+        Use(f"/{name}", array, (0,) * len(array.manifest.shape), array.manifest.shape, None)
+        for name, array in group.arrays.items()
+        if array is not store.group.arrays.get(name)
+    )
+    cells = cells_of_sources(replace(shown, uses={0: uses}), {0: frozenset().union(*gone.values())})
     over: dict[str, list[Overlay]] = {}
-    for (_, path), cells in cells_of_sources(shown, {number: own for number, own in gone.items() if own}).items():
-        over.setdefault(path, []).extend(masks(cells))
-    return over
+    for path, own in [*found, *((path, own) for (_, path), own in cells.items())]:
+        over.setdefault(path, []).extend(masks(own))
+    return group, {path: [*over.get(path, ()), *placed.get(path, ())] for path in over.keys() | placed.keys()}
 
 
 # -- checking -------------------------------------------------------------------------------------------------
