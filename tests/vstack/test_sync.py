@@ -326,6 +326,34 @@ def test_a_file_may_get_another_name(days):
     assert done.repository.open_dataset()["rain"].values[:, 0].tolist() == [0, 1, 2]
 
 
+@pytest.mark.parametrize(("prefer", "shown"), [("first", [8, 2, 2]), ("last", [1, 1, 7]), ("newest", [1, 1, 7])])
+def test_labels_that_a_changed_file_leaves_show_the_next_file(tmp_path, monkeypatch, prefer, shown):
+    monkeypatch.chdir(tmp_path)
+
+    def write(name, labels, value, when):
+        times = np.datetime64("2020-01-01", "ns") + np.array(labels, "m8[D]")
+        found = xr.Dataset({"rain": (("time", "x"), np.full((len(labels), 2), float(value)))}, {"time": times})
+        found.to_netcdf(name, engine="h5netcdf", encoding={"rain": {"chunksizes": (1, 2)}})
+        os.utime(name, (when, when))
+
+    write("a.nc", [0, 1], 1, 100)
+    write("b.nc", [1, 2], 2, 200)
+    repository = vs.Repository.build("a.vstack", vs.Recipe(["*.nc"], dim="time", prefer=prefer)).repository
+    if prefer == "first":
+        write("a.nc", [0], 8, 300)
+    else:
+        write("b.nc", [2], 7, 300)
+    done = repository.sync()
+    assert (len(done.changed), len(done.placed), done.exit_code) == (1, 0, 4)
+    assert done.repository.open_dataset()["rain"].values[:, 0].tolist() == shown
+    assert done.repository.snapshot.number == 1
+    assert done.repository.sync().repository.snapshot.number == 1
+    Path("b.nc" if prefer != "first" else "a.nc").write_bytes(b"no file of HDF5")
+    done = done.repository.sync()
+    wanted = [np.nan, 2, 2] if prefer == "first" else [1, 1, np.nan]
+    np.testing.assert_array_equal(done.repository.open_dataset()["rain"].values[:, 0], wanted)
+
+
 def test_labels_of_another_dimension_may_repeat(days):
     for day in range(3):
         found = xr.Dataset({"rain": (("time", "x"), [[1.0, 2.0, 3.0]])}, {"time": [day], "x": [1, 1, 2]})

@@ -15,6 +15,7 @@ from typing import Any, Protocol, cast
 import numpy as np
 import pandas as pd
 import xarray as xr
+from numpy.typing import NDArray
 
 from virtualstack.api.each import open_all, preprocessed
 from virtualstack.combine import CombineOptions, combine_datasets
@@ -22,7 +23,7 @@ from virtualstack.combine.addition import growing_dimension
 from virtualstack.combine.fitting import Fitting
 from virtualstack.combine.precedence import Candidate, IsGone, is_changed
 from virtualstack.combine.update import updated
-from virtualstack.dataset import to_group, virtual_array
+from virtualstack.dataset import loaded_dataset, to_group, virtual_array
 from virtualstack.dataset.opening import Opening
 from virtualstack.errors import (
     AccessDeniedError,
@@ -57,7 +58,7 @@ from virtualstack.vstack.ledger import Ledger, read_ledger
 from virtualstack.vstack.recipe import Recipe
 from virtualstack.vstack.refresh import masks
 from virtualstack.vstack.save import Stored
-from virtualstack.vstack.shown import Use, cells_of_sources, shown_in
+from virtualstack.vstack.shown import Shown, Use, cells_of_sources, shown_in
 
 _MAX_REASON = 500
 """Maximum number of characters of a reason in the ledger."""
@@ -179,10 +180,17 @@ def sync[R: _AtSnapshot](store: Stored, recipe: Recipe, how: Sync, open_at: Call
         raise next(iter(failed.values()), SourceNotFoundError(f"no file of {list(recipe.files)} is settled yet"))
     changed = {url: todo.found[url] for url in todo.changed if url not in failed}
     good = [part.url for part in kept]
+    old = _old_versions(store, changed) if changed else None
     rows = [*todo.rows, *(Entry.of(todo.found[url], "placed", since=begin) for url in good)]
+    left = placing.left(old, kept) if recipe.prefer is not None and old is not None else []
+    if len(left):
+        more, unread = open_files(_others(store, todo), recipe, how)
+        kept, made, misfits = _fitting([*kept, *placing.showing(left, more)], placing)
+        failed |= unread | misfits
+        rows += [Entry.of(todo.found[url], "pending", since=begin) for url in unread.keys() | misfits.keys()]
     for url, why in bad.items():
         rows.append(Entry.of(todo.found[url], "masked" if url in changed else "quarantined", why, since=begin))
-    snapshot = placing.write(_masked(store, made, changed) if changed else made, rows, len(good))
+    snapshot = placing.write(_masked(store, made, old) if old is not None else made, rows, len(good))
     repository = open_at(snapshot)
     chunks: tuple[SampledChunk, ...] = ()
     if kept and how.sample and active_dry_run() is None:
@@ -275,6 +283,10 @@ class _Opened:
     url: str
     dataset: xr.Dataset
     file: Location
+
+    def labels(self, dim: str, /) -> NDArray[Any]:
+        """Its labels along a dimension."""
+        return np.atleast_1d(self.dataset[dim].values)
 
     @property
     def kind(self) -> frozenset[tuple[str, tuple[str, ...]]]:
@@ -386,6 +398,30 @@ class _Placing:
         groups = [self._group(part.url, part.dataset) for part in parts]
         return updated(self._store.group, groups, self.dim, None, self._fitting, self._prefer, self._is_gone)
 
+    def left(self, old: _Old, parts: Sequence[_Opened], /) -> pd.Index[Any] | list[Any]:
+        """Return the labels at which the store shows old versions of files, and that no part has."""
+        index = loaded_dataset(self._store.group, self._how.storage, {self.dim}).indexes[self.dim]
+        is_left = np.zeros(len(index), np.bool_)
+        for cells in cells_of_sources(*old).values():
+            for dim, axis, numbers in zip(
+                cells.array.dimension_names or (), cells.array.grid.axes, cells.numbers.T, strict=True
+            ):
+                if dim == self.dim:
+                    for number in np.unique(numbers).tolist():
+                        is_left[axis.span(number)] = True
+        for part in parts:
+            is_left &= ~index.isin(part.labels(self.dim))
+        return index[is_left]
+
+    def showing(self, labels: Any, parts: Sequence[_Opened], /) -> list[_Opened]:
+        """Return the elements of parts that have some labels."""
+        at = [np.flatnonzero(np.isin(part.labels(self.dim), labels)) for part in parts]
+        return [
+            replace(part, dataset=part.dataset.isel({self.dim: own}) if self.dim in part.dataset.dims else part.dataset)
+            for part, own in zip(parts, at, strict=True)
+            if len(own)
+        ]
+
     def _group(self, url: str, dataset: xr.Dataset) -> ManifestGroup:
         if url not in self._groups:
             self._groups[url] = self._as_group(dataset)
@@ -485,13 +521,29 @@ def _is_gone(source: Location, changed: Mapping[str, Location], gone: Collection
     return source.url in gone or (source.url in changed and is_changed(source, changed[source.url]))
 
 
-def _masked(store: Stored, made: _Made | None, changed: Mapping[str, Location]) -> _Made:
-    """Return a group, and ABSENT chunks under what was placed for all cells that show old versions of files."""
-    group, placed = (store.group, {}) if made is None else made
+def _others(store: Stored, todo: _Todo) -> dict[str, Location]:
+    """Return the files that the store shows and that have not changed, in the order in which they were placed."""
+    rows = sorted(ledger_of(store.opened, store.snapshot).entries.values(), key=lambda row: row.since)
+    found = {row.url: todo.found[row.url] for row in rows if row.state == "placed" and row.url in todo.found}
+    return {url: file for url, file in found.items() if url not in todo.wanted and url not in todo.pending}
+
+
+type _Old = tuple[Shown, Mapping[int, frozenset[Location]]]
+"""Placements of a store, and the old versions of files by number of segment."""
+
+
+def _old_versions(store: Stored, changed: Mapping[str, Location]) -> _Old:
+    """Find the sources of a store that are old versions of files."""
     shown = shown_in(store.group, store.opened.archive(store.snapshot))
     gone = {number: frozenset(x for x in own if _is_gone(x, changed)) for number, own in shown.sources().items()}
-    cells = cells_of_sources(shown, {number: own for number, own in gone.items() if own})
-    found = [(path, own) for (_, path), own in cells.items() if group.arrays[path[1:]] is own.array]
+    return shown, {number: own for number, own in gone.items() if own}
+
+
+def _masked(store: Stored, made: _Made | None, old: _Old) -> _Made:
+    """Return a group, and ABSENT chunks under what was placed for all cells that show old versions of files."""
+    group, placed = (store.group, {}) if made is None else made
+    shown, gone = old
+    found = [(path, x) for (_, path), x in cells_of_sources(*old).items() if group.arrays[path[1:]] is x.array]
     uses = tuple(  # arrays that were assembled with new labels
         Use(f"/{name}", array, (0,) * len(array.manifest.shape), array.manifest.shape, None)
         for name, array in group.arrays.items()
@@ -499,7 +551,7 @@ def _masked(store: Stored, made: _Made | None, changed: Mapping[str, Location]) 
     )
     cells = cells_of_sources(replace(shown, uses={0: uses}), {0: frozenset().union(*gone.values())})
     over: dict[str, list[Overlay]] = {}
-    for path, own in [*found, *((path, own) for (_, path), own in cells.items())]:
+    for path, own in [*found, *((path, x) for (_, path), x in cells.items())]:
         over.setdefault(path, []).extend(masks(own))
     return group, {path: [*over.get(path, ()), *placed.get(path, ())] for path in over.keys() | placed.keys()}
 
@@ -518,7 +570,7 @@ def _compared_with_files(
         where = {}
         for dim, index in cube.indexes.items():
             if dim in part.dataset.variables:
-                at = np.flatnonzero(index.isin(np.atleast_1d(part.dataset[dim].values)))
+                at = np.flatnonzero(index.isin(part.labels(str(dim))))
                 where[dim] = slice(int(at.min()), int(at.max()) + 1) if len(at) else slice(0, 0)
         arrays = {str(name): virtual_array(x) for name, x in cube.isel(where).variables.items()}
         found += compare_sample(
