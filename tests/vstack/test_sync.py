@@ -261,6 +261,17 @@ def test_dimensions_that_are_not_there(days, given):
             repository.sync(recipe=vs.Recipe(["day*.nc"], **given))
 
 
+def test_keys_that_cannot_be_compared(days):
+    recipe = vs.Recipe(["day*.nc"], dim="time", prefer="tests.vstack.recipes:odd")
+    repository = vs.Repository.build("a.vstack", recipe).repository
+    write_day(2, value=9, name="day2_again.nc")
+    ((_, why),) = repository.sync().quarantined
+    assert "prefer= cannot choose, because the keys are 1 and" in why
+    done = vs.Repository.build("b.vstack", recipe)
+    assert len(done.placed) == 3
+    assert "prefer= returns keys that cannot be compared" in done.quarantined[0][1]
+
+
 def test_a_tolerance_of_dates(days):
     for day, lag in ((0, 0), (1, 20)):
         at = np.datetime64("2000-01-01") + np.array([0, 6]) * np.timedelta64(1, "h") + np.timedelta64(lag, "s")

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
+from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime
 from typing import Any, Literal
@@ -103,7 +104,8 @@ def is_preferred(
         else:
             theirs, mine = (_key(prefer, x, read) for x in (old, new))
             if None not in (theirs, mine) and theirs != mine:
-                return bool(mine > theirs)
+                with suppress(TypeError):  # a number and a text, for example
+                    return bool(mine > theirs)
             why = f"; prefer= cannot choose, because the keys are {theirs!r} and {mine!r}"
     raise CombineError(
         f"variable '{name}' has values at {where} from {a}, which differ from those of {b}{why}",

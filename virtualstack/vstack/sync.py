@@ -432,7 +432,12 @@ class _Placing:
         recipe, storage = self._recipe, self._how.storage
         duplicates: Duplicates | None = None if self._prefer is None else "first" if self._prefer == "first" else "last"
         if self._prefer not in (None, "first", "last"):
-            parts = sorted(parts, key=self._key)
+            try:
+                parts = sorted(parts, key=self._key)
+            except TypeError as error:
+                raise CombineError(
+                    f"prefer= returns keys that cannot be compared: {error}", property="prefer"
+                ) from error
         joining = CombineOptions.from_options(
             join=recipe.join,
             tolerance=pd.Timedelta(recipe.tolerance) if isinstance(recipe.tolerance, str) else recipe.tolerance,
