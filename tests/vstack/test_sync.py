@@ -365,6 +365,17 @@ def test_labels_that_a_changed_file_leaves_show_the_next_file(tmp_path, monkeypa
     np.testing.assert_array_equal(done.repository.open_dataset()["rain"].values[:, 0], wanted)
 
 
+@pytest.mark.parametrize("odd", [[100, 101, 102, 103], [0, 1, 2]])
+def test_one_odd_file_that_comes_first_does_not_win(days, odd):
+    write_day(3)
+    write_day(4, value=9)
+    values = np.zeros((1, len(odd)))
+    xr.Dataset({"rain": (("time", "x"), values)}, {"time": [0], "x": odd}).to_netcdf("day0.nc", engine="h5netcdf")
+    done = vs.Repository.build("a.vstack", days)
+    assert [url.rpartition("/")[2] for url, _ in done.quarantined] == ["day0.nc"]
+    assert done.repository.open_dataset()["rain"].values[:, 0].tolist() == [1, 2, 3, 9]
+
+
 def test_labels_of_another_dimension_may_repeat(days):
     for day in range(3):
         found = xr.Dataset({"rain": (("time", "x"), [[1.0, 2.0, 3.0]])}, {"time": [day], "x": [1, 1, 2]})

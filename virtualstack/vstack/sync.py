@@ -288,10 +288,14 @@ class _Opened:
         """Its labels along a dimension."""
         return np.atleast_1d(self.dataset[dim].values)
 
-    @property
-    def kind(self) -> frozenset[tuple[str, tuple[str, ...]]]:
-        """Names and dimensions of its variables."""
-        return frozenset((str(name), tuple(map(str, x.dims))) for name, x in self.dataset.variables.items())
+    def kind(self, dim: str | None, /) -> frozenset[tuple[Any, ...]]:
+        """Names, dimensions and dtypes of its variables, and lengths and labels along all dimensions but one."""
+        found = {(name, x.dims, x.dtype) for name, x in self.dataset.variables.items()}
+        if dim is not None:
+            found |= {size for size in self.dataset.sizes.items() if size[0] != dim}
+            indexes = {name: index for name, index in self.dataset.indexes.items() if name != dim}
+            found |= {(name, pd.util.hash_pandas_object(x).values.tobytes()) for name, x in indexes.items()}
+        return frozenset(found)
 
 
 def open_files(
@@ -374,7 +378,7 @@ class _Placing:
     """The store that files are placed in; a new one is made of all files at once."""
 
     def __init__(self, store: Stored, recipe: Recipe, how: Sync, is_gone: IsGone) -> None:
-        self._store, self._recipe, self._how, self._is_gone = store, recipe, how, is_gone
+        self._store, self.recipe, self._how, self._is_gone = store, recipe, how, is_gone
         self._prefer = recipes.found_prefer(recipe)
         self._groups: dict[str, ManifestGroup] = {}
         self._fitting = Fitting.from_options(
@@ -389,7 +393,7 @@ class _Placing:
     @cached_property
     def dim(self) -> str:
         """Dimension whose labels are added."""
-        return self._recipe.dim or growing_dimension(self._store.group)
+        return self.recipe.dim or growing_dimension(self._store.group)
 
     def attempt(self, parts: Sequence[_Opened], /) -> _Made:
         """Place parts, or raise the error of the first that does not fit."""
@@ -429,7 +433,7 @@ class _Placing:
 
     def _joined(self, parts: Sequence[_Opened]) -> ManifestGroup:
         """Return the first content of a store; of files with the same labels, the most preferred one counts."""
-        recipe, storage = self._recipe, self._how.storage
+        recipe, storage = self.recipe, self._how.storage
         duplicates: Duplicates | None = None if self._prefer is None else "first" if self._prefer == "first" else "last"
         if self._prefer not in (None, "first", "last"):
             try:
@@ -465,7 +469,7 @@ class _Placing:
 
     def write(self, made: _Made | None, rows: Sequence[Entry], n_placed: int, /) -> Snapshot:
         """Commit what was placed, the entries of the ledger, and the recipe if it is a new one."""
-        store, recipe = self._store, self._recipe
+        store, recipe = self._store, self.recipe
         if made is None and not rows and recipe.text == store.snapshot.recipe:
             return store.snapshot
         group, overlays = (store.group, {}) if made is None else made
@@ -502,10 +506,11 @@ def _fitting(parts: Sequence[_Opened], placing: _Placing) -> tuple[list[_Opened]
     made: _Made | None = None
     errors: dict[str, Exception] = {}
     todo = [list(parts)] if parts else []
+    order = {part.url: number for number, part in enumerate(parts)}
     while todo:
         some = todo.pop()
         try:
-            made = placing.attempt([*kept, *some])
+            made = placing.attempt(sorted([*kept, *some], key=lambda part: order[part.url]))
             kept += some
         except (CombineError, ReaderError, StorageError, WriterError) as error:
             if len(some) == 1:
@@ -514,8 +519,9 @@ def _fitting(parts: Sequence[_Opened], placing: _Placing) -> tuple[list[_Opened]
             if not placing.is_new and not kept and not errors:
                 placing.attempt([])  # raises what is wrong with the store
             if placing.is_new and not kept and not errors:
-                kinds = Counter(part.kind for part in some)
-                some = sorted(some, key=lambda part: -kinds[part.kind])
+                kinds = {part.url: part.kind(placing.recipe.dim) for part in some}
+                counts = Counter(kinds.values())
+                some = sorted(some, key=lambda part: -counts[kinds[part.url]])
             half = len(some) // 2
             todo += [some[half:], some[:half]]
     return kept, made, errors
