@@ -376,6 +376,25 @@ def test_one_odd_file_that_comes_first_does_not_win(days, odd):
     assert done.repository.open_dataset()["rain"].values[:, 0].tolist() == [1, 2, 3, 9]
 
 
+def test_files_that_were_never_placed_and_are_deleted_leave_the_ledger(days):
+    Path("day7.nc").write_bytes(b"no file of HDF5")
+    write_day(8)
+    os.utime("day8.nc", (time.time(), time.time()))
+    for day in range(3):
+        os.utime(f"day{day}.nc", (0, 0))
+    os.utime("day7.nc", (0, 0))
+    repository = vs.Repository.build("a.vstack", vs.Recipe(["day*.nc"], dim="time", settle="1h")).repository
+    assert repository.ledger().counts == {"placed": 3, "quarantined": 1, "pending": 1}
+    Path("day7.nc").unlink()
+    Path("day8.nc").unlink()
+    repository = repository.sync().repository
+    assert repository.ledger().counts == {"placed": 3}
+    assert repr(repository.sync()) == f"snapshot {repository.snapshot.number}: nothing new"
+    write_day(7)
+    os.utime("day7.nc", (0, 0))
+    assert len(repository.sync().placed) == 1
+
+
 def test_labels_of_another_dimension_may_repeat(days):
     for day in range(3):
         found = xr.Dataset({"rain": (("time", "x"), [[1.0, 2.0, 3.0]])}, {"time": [day], "x": [1, 1, 2]})

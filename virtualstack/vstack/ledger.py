@@ -96,7 +96,7 @@ def read_ledger(pages: Sequence[LedgerPage], get: Callable[[LedgerPage], bytes],
     found = SCHEMA.empty_table()
     for page in pages:
         found = _joined(found, _decoded(page, get(page)))
-    return Ledger(found)
+    return Ledger(_remembered(found))
 
 
 def with_entries(
@@ -112,6 +112,8 @@ def with_entries(
     while kept and kept[-1].n <= _GROWTH * rows.num_rows:
         page = kept.pop()
         rows = _joined(_decoded(page, get(page)), rows)
+    if not kept:
+        rows = _remembered(rows)
     out, name = io.BytesIO(), new_id()
     pq.write_table(
         rows.sort_by("url"),
@@ -124,6 +126,11 @@ def with_entries(
     data = out.getvalue()
     put(ledger_key(name), data)
     return (*kept, LedgerPage(name, rows.num_rows, len(data), zlib.crc32(data)))
+
+
+def _remembered(rows: pa.Table) -> pa.Table:
+    """Return the rows of a table without those of files that were never placed, and do not exist any more."""
+    return rows.filter(pc.not_equal(pc.cast(rows["state"], pa.string()), "forgotten"))
 
 
 def _joined(before: pa.Table, after: pa.Table) -> pa.Table:

@@ -269,6 +269,8 @@ def _compared(store: Stored, recipe: Recipe, how: Sync, now: float) -> _Todo:
         if entry.state == "placed" and url not in found and recipes.covers(recipe.files, url):
             todo.vanished.append(url)
             todo.rows.append(entry._replace(state="vanished", since=now))
+        elif entry.state in ("quarantined", "masked", "pending") and url not in found:
+            todo.rows.append(entry._replace(state="forgotten", since=now))
     todo.gone.update(todo.vanished, (x.url for x in known.values() if x.state == "vanished" and x.url not in found))
     return todo
 
@@ -290,11 +292,11 @@ class _Opened:
 
     def kind(self, dim: str | None, /) -> frozenset[tuple[Any, ...]]:
         """Names, dimensions and dtypes of its variables, and lengths and labels along all dimensions but one."""
-        found = {(name, x.dims, x.dtype) for name, x in self.dataset.variables.items()}
+        found: set[tuple[Any, ...]] = {(name, x.dims, x.dtype) for name, x in self.dataset.variables.items()}
         if dim is not None:
             found |= {size for size in self.dataset.sizes.items() if size[0] != dim}
             indexes = {name: index for name, index in self.dataset.indexes.items() if name != dim}
-            found |= {(name, pd.util.hash_pandas_object(x).values.tobytes()) for name, x in indexes.items()}
+            found |= {(name, pd.util.hash_pandas_object(x).to_numpy().tobytes()) for name, x in indexes.items()}
         return frozenset(found)
 
 
