@@ -395,6 +395,22 @@ def test_files_that_were_never_placed_and_are_deleted_leave_the_ledger(days):
     assert len(repository.sync().placed) == 1
 
 
+def test_reasons_advise_keys_of_the_recipe(days):
+    write_day(0, value=7, name="day5.nc")
+    xr.Dataset({"rain": ("x", np.zeros(4))}).to_netcdf("day6.nc", engine="h5netcdf")
+    xr.Dataset({"rain": (("time", "x"), [[1.0]])}, {"time": [7], "x": [9]}).to_netcdf("day7.nc", engine="h5netcdf")
+    done = vs.Repository.build("a.vstack", days)
+    reasons = " ".join(why for _, why in done.quarantined)
+    assert len(done.quarantined) == 3
+    assert 'prefer = "first" keeps the first of them, or prefer = "last"' in reasons
+    assert 'join = "outer" fills' in reasons
+    assert not [x for x in ("duplicates", "inner", "new_dim={", "assign_coords") if x in reasons]
+    write_day(0, value=7, name="day8.nc")
+    reason = done.repository.sync().quarantined[0][1]
+    assert 'prefer = "newest"' in reason
+    assert "lambda" not in reason
+
+
 def test_labels_of_another_dimension_may_repeat(days):
     for day in range(3):
         found = xr.Dataset({"rain": (("time", "x"), [[1.0, 2.0, 3.0]])}, {"time": [day], "x": [1, 1, 2]})

@@ -20,7 +20,7 @@ from virtualstack.combine import FromAttribute, FromName, Labelling
 from virtualstack.combine.fitting import Fitting
 from virtualstack.combine.precedence import Candidate, Prefer
 from virtualstack.dataset import virtual_array
-from virtualstack.errors import CombineError, ReaderError, RecipeError, VirtualStackError
+from virtualstack.errors import CombineError, ReaderError, RecipeError, Remedy, VirtualStackError
 from virtualstack.formats.base import Reader
 from virtualstack.formats.registry import find_reader
 from virtualstack.location import Location, absolute_url
@@ -325,6 +325,24 @@ def found_reader(recipe: Recipe, /) -> str | Reader | None:
 def found_preprocess(recipe: Recipe, /) -> Callable[[xr.Dataset], xr.Dataset] | None:
     """Import the function of ``preprocess``."""
     return None if recipe.preprocess is None else _imported(recipe, "preprocess", recipe.preprocess)
+
+
+def in_recipe(remedy: Remedy, /) -> str | None:
+    """Return a remedy in the words of a recipe; ``None`` if it has no key for it."""
+    given = dict(remedy.arguments)
+    if given.get("duplicates") in ("first", "last"):
+        given["prefer"] = given.pop("duplicates")
+    if remedy.function is not None and not (given and "(" in remedy.function):
+        return None
+    if not given.keys() <= {x.name for x in fields(Recipe)}:
+        return None
+    known = {key: value for key, value in given.items() if value is not ...}
+    try:
+        Recipe(["*"], **known)
+        json.dumps(known)
+    except (RecipeError, TypeError, ValueError):  # such as join="inner", or a function
+        return None
+    return remedy.filled(" and ".join(x if y is ... else f"{x} = {json.dumps(y)}" for x, y in given.items()))
 
 
 def found_prefer(recipe: Recipe, /) -> Prefer:

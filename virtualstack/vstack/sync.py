@@ -34,6 +34,7 @@ from virtualstack.errors import (
     StorageError,
     VirtualStackError,
     WriterError,
+    rendered_by,
 )
 from virtualstack.formats.base import ReadOptions
 from virtualstack.location import Location, local_path
@@ -362,7 +363,8 @@ def _may_pass(error: Exception, url: str) -> bool:
 
 
 def _reason(error: Exception) -> str:
-    return str(error)[:_MAX_REASON]
+    with rendered_by(recipes.in_recipe):
+        return str(error)[:_MAX_REASON]
 
 
 def _do_not_fit(bad: Mapping[str, str]) -> CombineError:
