@@ -335,6 +335,12 @@ def test_a_file_may_get_another_name(days):
     done = repository.sync()
     assert (len(done.placed), len(done.vanished), len(done.quarantined)) == (1, 1, 0)
     assert done.repository.open_dataset()["rain"].values[:, 0].tolist() == [0, 1, 2]
+    assert done.repository.sync().exit_code == 0
+    Path("day1.nc").write_bytes(Path("day1_again.nc").read_bytes())  # the old name is back, and both are there
+    os.utime("day1.nc", ns=(Path("day1_again.nc").stat().st_mtime_ns,) * 2)
+    done = done.repository.sync()
+    assert [url.rpartition("/")[2] for url, _ in done.quarantined] == ["day1.nc"]
+    assert done.repository.open_dataset()["rain"].values[:, 0].tolist() == [0, 1, 2]
 
 
 @pytest.mark.parametrize(("prefer", "shown"), [("first", [8, 2, 2]), ("last", [1, 1, 7]), ("newest", [1, 1, 7])])

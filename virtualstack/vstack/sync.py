@@ -6,7 +6,7 @@ import contextlib
 import random
 import time
 from collections import Counter
-from collections.abc import Callable, Collection, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime
 from functools import cached_property
@@ -166,7 +166,14 @@ def sync[R: _AtSnapshot](store: Stored, recipe: Recipe, how: Sync, open_at: Call
     todo = _compared(store, recipe, how, begin)
     parts, errors = open_files({url: todo.found[url] for url in todo.wanted}, recipe, how)
     files = {url: todo.found[url] for url in todo.changed if url not in errors or not _may_pass(errors[url], url)}
-    placing = _Placing(store, recipe, how, lambda source: _is_gone(source, files, todo.gone))
+    replaced = dict[str, Entry]()
+
+    def is_gone(source: Location) -> bool:
+        if source.url in todo.gone:
+            replaced[source.url] = todo.gone[source.url]._replace(reason="other files have labels of it")
+        return source.url in todo.gone or _is_old(source, files)
+
+    placing = _Placing(store, recipe, how, is_gone)
     if parts and not placing.is_new:
         recipes.check_dimensions(recipe, store.group)
     kept, made, misfits = _fitting(parts, placing)
@@ -191,6 +198,7 @@ def sync[R: _AtSnapshot](store: Stored, recipe: Recipe, how: Sync, open_at: Call
         rows += [Entry.of(todo.found[url], "pending", since=begin) for url in unread.keys() | misfits.keys()]
     for url, why in bad.items():
         rows.append(Entry.of(todo.found[url], "masked" if url in changed else "quarantined", why, since=begin))
+    rows = list({**{row.url: row for row in rows}, **(replaced if good else {})}.values())
     snapshot = placing.write(_masked(store, made, old) if old is not None else made, rows, len(good))
     repository = open_at(snapshot)
     chunks: tuple[SampledChunk, ...] = ()
@@ -221,7 +229,7 @@ class _Todo:
     pending: list[str] = field(default_factory=list)
     vanished: list[str] = field(default_factory=list)
     changed: list[str] = field(default_factory=list)
-    gone: set[str] = field(default_factory=set)
+    gone: dict[str, Entry] = field(default_factory=dict)
     rows: list[Entry] = field(default_factory=list)
 
 
@@ -251,7 +259,7 @@ def _compared(store: Stored, recipe: Recipe, how: Sync, now: float) -> _Todo:
         entry = known.get(url)
         state = None if entry is None else entry.state
         is_known = entry is not None and entry.is_version(file)
-        if is_known and state == "vanished":
+        if entry is not None and is_known and state == "vanished" and not entry.reason:
             todo.rows.append(Entry.of(file, "placed", since=now))
         elif is_known and (state == "placed" or (state in ("quarantined", "masked") and not tries_again)):
             continue
@@ -272,7 +280,8 @@ def _compared(store: Stored, recipe: Recipe, how: Sync, now: float) -> _Todo:
             todo.rows.append(entry._replace(state="vanished", since=now))
         elif entry.state in ("quarantined", "masked", "pending") and url not in found:
             todo.rows.append(entry._replace(state="forgotten", since=now))
-    todo.gone.update(todo.vanished, (x.url for x in known.values() if x.state == "vanished" and x.url not in found))
+    rows = {**known, **{row.url: row for row in todo.rows}}
+    todo.gone.update({url: row for url, row in rows.items() if row.state == "vanished" and url not in found})
     return todo
 
 
@@ -531,9 +540,9 @@ def _fitting(parts: Sequence[_Opened], placing: _Placing) -> tuple[list[_Opened]
     return kept, made, errors
 
 
-def _is_gone(source: Location, changed: Mapping[str, Location], gone: Collection[str] = ()) -> bool:
-    """Return whether a source of the store is a file, or a version of a file, that does not exist any more."""
-    return source.url in gone or (source.url in changed and is_changed(source, changed[source.url]))
+def _is_old(source: Location, changed: Mapping[str, Location]) -> bool:
+    """Return whether a source of the store is an old version of a file."""
+    return source.url in changed and is_changed(source, changed[source.url])
 
 
 def _others(store: Stored, todo: _Todo) -> dict[str, Location]:
@@ -550,7 +559,7 @@ type _Old = tuple[Shown, Mapping[int, frozenset[Location]]]
 def _old_versions(store: Stored, changed: Mapping[str, Location]) -> _Old:
     """Find the sources of a store that are old versions of files."""
     shown = shown_in(store.group, store.opened.archive(store.snapshot))
-    gone = {number: frozenset(x for x in own if _is_gone(x, changed)) for number, own in shown.sources().items()}
+    gone = {number: frozenset(x for x in own if _is_old(x, changed)) for number, own in shown.sources().items()}
     return shown, {number: own for number, own in gone.items() if own}
 
 
