@@ -1159,9 +1159,9 @@ def test_files_without_the_group_are_left_out_on_request(tmp_path):
     for path in paths[:2]:
         with netCDF4.Dataset(path, "a") as file:
             file.createGroup("g").createVariable("w", "f4", ("time",))[:] = 1
-    with pytest.raises(ReaderError, match=r"2\.nc.*no 'g'"):
+    with pytest.raises(ReaderError, match=r"2\.nc.*no array or group 'g'"):
         vs.open_virtual_mfdataset(paths, group="g", combine="nested", concat_dim="time")
-    with pytest.warns(UserWarning, match=r"left out 1 of 3 files .* no 'g'"):
+    with pytest.warns(UserWarning, match=r"left out 1 of 3 files .* no array or group 'g'"):
         vds = vs.open_virtual_mfdataset(paths, group="g", combine="nested", concat_dim="time", on_error="skip")
     assert vds.w.sizes == {"time": 2}
 
