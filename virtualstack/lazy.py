@@ -17,10 +17,8 @@ from xarray.coding.strings import create_vlen_dtype
 from xarray.coding.variables import NativeEndiannessArray, _apply_mask, _scale_offset_decoding
 from xarray.core import indexing
 
-from virtualstack.codecs.cast import CAST
-from virtualstack.codecs.cf import CF
-from virtualstack.codecs.codec import Codec
 from virtualstack.manifests import ChunkAxis, ManifestArray, packed_encoding
+from virtualstack.manifests.display import codec_names
 from virtualstack.options import OnAbsent
 from virtualstack.reading import Steps, check_absent, read_array, read_points
 from virtualstack.sizes import byte_count
@@ -214,7 +212,7 @@ def _netcdf_storage(array: ManifestArray) -> dict[str, Any]:
     """
     chunk = tuple(axis.chunk for axis in array.grid.axes if axis.chunk is not None)
     codecs = {codec for encoding in array.manifest.tables.encodings for codec in encoding.codecs}
-    filters = {x.name.removeprefix("numcodecs.").removeprefix("virtualstack.") for x in codecs if not _is_decoding(x)}
+    filters = {*codec_names(tuple(codecs))} - {"packed"}
     storage: dict[str, Any] = {}
     if array.grid.is_regular and math.prod(chunk) > 1:
         is_contiguous = not filters and math.prod(array.grid.shape) == 1
@@ -224,10 +222,6 @@ def _netcdf_storage(array: ManifestArray) -> dict[str, Any]:
         level = max((6 if x == Z_DEFAULT_COMPRESSION else x for x in levels), default=0)  # which zlib calls -1
         storage |= {name: name in filters for name in _NETCDF_FILTERS} | {"complevel": level}
     return storage
-
-
-def _is_decoding(codec: Codec) -> bool:
-    return codec.name in (CAST, CF)
 
 
 _NETCDF_FILTERS = frozenset({"zlib", "shuffle", "fletcher32"})
