@@ -192,7 +192,7 @@ def sync[R: _AtSnapshot](store: Stored, recipe: Recipe, how: Sync, open_at: Call
     rows = [*todo.rows, *(Entry.of(todo.found[url], "placed", since=begin) for url in good)]
     left = placing.left(old, kept) if recipe.prefer is not None and old is not None else []
     if len(left):
-        more, unread = open_files(_others(store, todo), recipe, how)
+        more, unread = open_files(_others(todo), recipe, how)
         kept, made, misfits = _fitting([*kept, *placing.showing(left, more)], placing)
         failed |= unread | misfits
         rows += [Entry.of(todo.found[url], "pending", since=begin) for url in unread.keys() | misfits.keys()]
@@ -224,6 +224,7 @@ def sync[R: _AtSnapshot](store: Stored, recipe: Recipe, how: Sync, open_at: Call
 class _Todo:
     """What a listing says, compared with the ledger."""
 
+    known: Mapping[str, Entry]
     found: Mapping[str, Location]
     wanted: list[str] = field(default_factory=list)
     pending: list[str] = field(default_factory=list)
@@ -254,7 +255,7 @@ def _compared(store: Stored, recipe: Recipe, how: Sync, now: float) -> _Todo:
     if complete is not None:
         found = {url: file for url, file in found.items() if url not in complete}
     tries_again = how.retry or recipe.text != store.snapshot.recipe
-    todo = _Todo(found)
+    todo = _Todo(known, found)
     for url, file in found.items():
         entry = known.get(url)
         state = None if entry is None else entry.state
@@ -545,9 +546,9 @@ def _is_old(source: Location, changed: Mapping[str, Location]) -> bool:
     return source.url in changed and is_changed(source, changed[source.url])
 
 
-def _others(store: Stored, todo: _Todo) -> dict[str, Location]:
+def _others(todo: _Todo) -> dict[str, Location]:
     """Return the files that the store shows and that have not changed, in the order in which they were placed."""
-    rows = sorted(ledger_of(store.opened, store.snapshot).entries.values(), key=lambda row: row.since)
+    rows = sorted(todo.known.values(), key=lambda row: row.since)
     found = {row.url: todo.found[row.url] for row in rows if row.state == "placed" and row.url in todo.found}
     return {url: file for url, file in found.items() if url not in todo.wanted and url not in todo.pending}
 
