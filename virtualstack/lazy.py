@@ -17,8 +17,8 @@ from xarray.coding.strings import create_vlen_dtype
 from xarray.coding.variables import NativeEndiannessArray, _apply_mask, _scale_offset_decoding
 from xarray.core import indexing
 
+from virtualstack.codecs.pipeline import codec_names
 from virtualstack.manifests import ChunkAxis, ManifestArray, packed_encoding
-from virtualstack.manifests.display import codec_names
 from virtualstack.options import OnAbsent
 from virtualstack.reading import Steps, check_absent, read_array, read_points
 from virtualstack.sizes import byte_count

@@ -10,10 +10,10 @@ import pyarrow as pa
 import xarray as xr
 from numpy.typing import NDArray
 
+from virtualstack.codecs.pipeline import codec_names
 from virtualstack.dataset import virtual_array
 from virtualstack.manifests import ABSENT, EMPTY, FIRST, INLINE, ManifestArray
 from virtualstack.manifests.cells import CellBox, blocks
-from virtualstack.manifests.display import codec_names
 from virtualstack.manifests.encoding import stored_dtype
 
 _BLOCK_CELLS = 1 << 17

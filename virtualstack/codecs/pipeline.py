@@ -26,7 +26,7 @@ from virtualstack.codecs.bounded import (
 )
 from virtualstack.codecs.cast import CAST, cast_dtypes, cast_numbers
 from virtualstack.codecs.cf import CF, parse_packing
-from virtualstack.codecs.codec import Codec, check_text
+from virtualstack.codecs.codec import Codec, check_text, shortened
 from virtualstack.codecs.plugins import ArrayPlugin, find_plugin
 from virtualstack.codecs.shards import SHARDS, shard_decoder
 from virtualstack.codecs.step import Spec, Step
@@ -36,6 +36,7 @@ __all__ = [
     "CodecError",
     "Decoder",
     "Elementwise",
+    "codec_names",
     "decode",
     "make_decoder",
     "n_array_codecs",
@@ -72,6 +73,16 @@ def decode(
     array([1, 2], dtype='>i2')
     """
     return make_decoder(codecs, dtype, shape)(raw)
+
+
+def codec_names(codecs: tuple[Codec, ...], /) -> tuple[str, ...]:
+    """Return short names of codecs: without casts and the name of their package, and ``"packed"`` for CF packing.
+
+    >>> codec_names((Codec("virtualstack.cf"), Codec("numcodecs.shuffle"), Codec("numcodecs.zlib")))
+    ('packed', 'shuffle', 'zlib')
+    """
+    names = ("packed" if codec.name == CF else codec.name for codec in codecs if codec.name != CAST)
+    return tuple(shortened(name.removeprefix("numcodecs.").removeprefix("virtualstack.")) for name in names)
 
 
 def n_array_codecs(codecs: tuple[Codec, ...], dtype: np.dtype[Any], shape: tuple[int, ...], /) -> tuple[int, bool]:

@@ -12,12 +12,12 @@ import numpy as np
 from numpy.typing import NDArray
 
 from virtualstack.codecs.codec import Codec, shortened
+from virtualstack.codecs.pipeline import codec_names
 from virtualstack.drawing.facts import ChunkMap, SourceFacts, StoredKind, common_prefix
 from virtualstack.location import Location
 from virtualstack.manifests.array import ManifestArray
 from virtualstack.manifests.cells import CellBox, along, begins_run, blocks
 from virtualstack.manifests.chunk_manifest import ABSENT, EMPTY, FIRST, INLINE
-from virtualstack.manifests.display import codec_names
 from virtualstack.manifests.encoding import ChunkEncoding, stored_dtype
 from virtualstack.manifests.manifest import Manifest
 

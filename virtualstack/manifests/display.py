@@ -7,9 +7,7 @@ from typing import Any, Protocol
 
 import numpy as np
 
-from virtualstack.codecs.cast import CAST
-from virtualstack.codecs.cf import CF
-from virtualstack.codecs.codec import Codec, shortened
+from virtualstack.codecs.pipeline import codec_names
 from virtualstack.drawing.html import folded, make_page, property_table, table, text, url_list
 from virtualstack.manifests.encoding import stored_dtype
 from virtualstack.manifests.grid import ChunkGrid
@@ -36,16 +34,6 @@ class _Shown(Protocol):
     @property
     def dimension_names(self) -> tuple[str, ...] | None:
         """The names of the dimensions."""
-
-
-def codec_names(codecs: tuple[Codec, ...], /) -> tuple[str, ...]:
-    """Return short names of codecs: without casts and the name of their package, and ``"packed"`` for CF packing.
-
-    >>> codec_names((Codec("virtualstack.cf"), Codec("numcodecs.shuffle"), Codec("numcodecs.zlib")))
-    ('packed', 'shuffle', 'zlib')
-    """
-    names = ("packed" if codec.name == CF else codec.name for codec in codecs if codec.name != CAST)
-    return tuple(shortened(name.removeprefix("numcodecs.").removeprefix("virtualstack.")) for name in names)
 
 
 def chunk_text(grid: ChunkGrid, /) -> str:
