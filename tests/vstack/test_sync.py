@@ -290,7 +290,7 @@ def test_a_vanished_file_that_is_back_is_not_opened(days, monkeypatch):
     assert done.repository.sync().exit_code == 0
     Path("away.nc").rename("day1.nc")
     with monkeypatch.context() as patch:
-        patch.setattr("virtualstack.vstack.sync.open_all", None)
+        patch.setattr("virtualstack.vstack.files.open_all", None)
         repository = done.repository.sync().repository
     assert repository.ledger().counts == {"placed": 3}
     assert repository.open_dataset()["rain"].sum() == 12
@@ -301,7 +301,7 @@ def test_quarantined_files_are_opened_again_if_they_or_the_recipe_change(days, m
     done = vs.Repository.build("a.vstack", days)
     assert len(done.quarantined) == 1
     with monkeypatch.context() as patch:
-        patch.setattr("virtualstack.vstack.sync.open_all", None)
+        patch.setattr("virtualstack.vstack.files.open_all", None)
         assert done.repository.sync().exit_code == 0
         with pytest.raises(TypeError):
             done.repository.sync(retry=True)

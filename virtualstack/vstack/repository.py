@@ -39,6 +39,7 @@ from virtualstack.vstack.compact import compact
 from virtualstack.vstack.diff import Diff, diff
 from virtualstack.vstack.display import snapshot_html
 from virtualstack.vstack.expire import Expired, expire
+from virtualstack.vstack.files import Sync, open_files
 from virtualstack.vstack.format.archive import ReadPermission
 from virtualstack.vstack.format.history import OpenStore
 from virtualstack.vstack.format.names import Moment, format_time
@@ -53,7 +54,7 @@ from virtualstack.vstack.refresh import Refreshed, refresh
 from virtualstack.vstack.relocate import relocate
 from virtualstack.vstack.rescan import Rescan
 from virtualstack.vstack.save import Stored, base_of, save
-from virtualstack.vstack.sync import Sync, Synced, ledger_of, open_files, sync
+from virtualstack.vstack.sync import Synced, ledger_of, sync
 from virtualstack.vstack.verify import StoreVerification, verify
 from virtualstack.vstack.write.commit import GRACE_SECONDS
 
