@@ -1,6 +1,7 @@
 """The map of a cube in a notebook: cells where pyproj and xarray have them, in the colours of the page; its cost."""
 
 import io
+import itertools
 import pickle
 import re
 import threading
@@ -8,6 +9,7 @@ from base64 import b64decode
 from pathlib import Path
 
 import numpy as np
+import pyproj
 import pytest
 import xarray as xr
 from matplotlib.image import imread
@@ -35,6 +37,19 @@ def drawn(accessor):
     return found[0], np.rint(imread(io.BytesIO(b64decode(data))) * 255).astype(int), found[1]
 
 
+def coast(html):
+    """The points of the coast of a map, in pixels."""
+    found = re.search(r'<path d="(M[^"]*)" fill="none"', html)
+    lines = [re.findall(r"-?\d+", x) for x in found[1].split("M")[1:]] if found else []
+    points = [np.cumsum(np.array(x, float).reshape(-1, 2), axis=0) / 2 for x in lines]
+    return np.concatenate([line for x in points for line in dense(x)]) if points else np.zeros((0, 2))
+
+
+def dense(line):
+    """Points along the steps of a line."""
+    return [a + (b - a) * np.linspace(0, 1, 20)[:, None] for a, b in itertools.pairwise(line)]
+
+
 def ramp(shape=(30, 60), **attributes):
     """A dataset of a field over latitude and longitude."""
     lat, lon = np.linspace(-60, 60, shape[0]), np.linspace(0, 100, shape[1])
@@ -57,11 +72,18 @@ def test_usual_archives(name, tmp_path):
     vds = vs.open_virtual_mfdataset(make(tmp_path), **archive.open)
     helpers = [x for x in vds.data_vars if x != archive.variable and vds[x].ndim > 2 and not x.startswith("X")]
     vds = vds.drop_vars(helpers)
-    _, image, said = drawn(vds.virtual)
+    html, image, said = drawn(vds.virtual)
     dataset = vds.virtual.open()
     left, right, bottom, top = archive.extent
     height, width = image.shape[:2]
     assert width / height == pytest.approx((right - left) / (top - bottom), rel=0.02)
+    shore = coast(html)
+    assert bool(len(shore)) == bool(archive.coast)
+    for place in set(archive.coast) - {(-179.917, -16.502)}:  # an island that is smaller than a pixel
+        a, b = pyproj.Proj(archive.proj)(*place) if archive.proj != "+proj=longlat" else place
+        a, b = np.multiply((a, b), archive.factor)
+        at = ((a - left) / (right - left) % 1) * width, (top - b) / (top - bottom) * height
+        assert np.hypot(*(shore - at).T).min() <= 1.5, place
     first = dataset[archive.variable].isel(dict.fromkeys(dataset[archive.variable].dims[:-2], 0)).values
     known = first[np.isfinite(first)]
     palette = colours.choose_palette(dataset[archive.variable].attrs, known)
@@ -87,6 +109,40 @@ def test_usual_archives(name, tmp_path):
     assert (n_missing > 0) == (archive.no_value is not None)
     vds.virtual.to_vstack(tmp_path / "x.vstack")
     assert drawn(vs.Repository.open(tmp_path / "x.vstack"))[2] == said
+
+
+POLAR = {
+    "grid_mapping_name": "polar_stereographic", "latitude_of_projection_origin": 90.0, "standard_parallel": 70.0,
+    "straight_vertical_longitude_from_pole": -45.0, "semi_major_axis": 6378273.0, "semi_minor_axis": 6356889.449,
+}  # fmt: skip
+
+
+def sea_ice(units, **mapping):
+    """A grid around the North Pole, as the NSIDC has it."""
+    x, y = 25.0 * np.arange(-154, 150) + 12.5, 25.0 * np.arange(233, -215, -1) + 12.5
+    field = np.hypot(*np.meshgrid(x, y)).astype("f4")
+    coords = {name: (name, line, {"units": units, "axis": name.upper()}) for name, line in (("x", x), ("y", y))}
+    values = {"ice": (("y", "x"), field, {"grid_mapping": "crs"}), "crs": ((), np.int32(0), mapping)}
+    return xr.Dataset(values, coords)
+
+
+def test_the_coast_of_a_projection(tmp_path):
+    """It is where pyproj says, in units of the coordinates; none is drawn if the projection or a unit is not known."""
+    html, image, _ = drawn(virtual(sea_ice("km", **POLAR), tmp_path).virtual)
+    shore, (height, width) = coast(html), image.shape[:2]
+    to_plane = pyproj.Proj("+proj=stere +lat_0=90 +lat_ts=70 +lon_0=-45 +a=6378273 +b=6356889.449")
+    for place in ((-74.836, 64.678), (21.058, 62.608), (17.595, 77.638), (-27.099, 83.52), (-174.928, 67.205)):
+        x, y = np.divide(to_plane(*place), 1000)
+        at = (x + 3850) / 7600 * width, (5850 - y) / 11200 * height
+        assert np.hypot(*(shore - at).T).min() <= 1.5, place
+    for units, mapping in (
+        ("km", {"grid_mapping_name": "of_mine"}),
+        ("furlong", POLAR),
+        ("km", POLAR | {"crs_wkt": "?"}),
+    ):
+        html, _, said = drawn(virtual(sea_ice(units, **mapping), tmp_path).virtual)
+        assert "map of ice" in said
+        assert not len(coast(html))
 
 
 def test_colours_are_those_of_the_page():
@@ -159,7 +215,7 @@ def test_a_grid_around_a_pole():
     """The pole is in the middle, and longitude 0 is below it, as on the page."""
     lon, lat = np.meshgrid(np.arange(0, 360, 5.0), np.arange(50, 90, 1.0))
     found = mesh(lon, lat)
-    assert found.is_polar
+    assert found.pole == 1
     height, width = found.cells.shape
     assert width == pytest.approx(height, abs=2)
     middle = lat.reshape(-1)[found.cells[height // 2, width // 2]]

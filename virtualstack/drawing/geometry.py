@@ -17,12 +17,22 @@ type Floats = NDArray[np.floating[Any]]
 
 @dataclass(frozen=True, slots=True)
 class Raster:
-    """The cell of each pixel, numbered in C order of the slice, -1 where there is none; and what the map covers."""
+    """The cell of each pixel, numbered in C order of the slice, -1 where there is none; and what the map covers.
+
+    ``pole`` is 1 or -1 if the North or South Pole is in the middle.
+    """
 
     cells: NDArray[np.intp]
     x: tuple[float, float]
     y: tuple[float, float]
-    is_polar: bool = False
+    pole: int = 0
+
+    def at(self, longitudes: Floats, latitudes: Floats, /) -> tuple[Floats, Floats]:
+        """Return where places are in the plane of a map of longitudes and latitudes, or around a pole."""
+        if self.pole:
+            return _around_pole(longitudes, latitudes, self.pole)
+        middle = sum(self.x) / 2
+        return middle + _turn(longitudes - middle), latitudes
 
 
 def edges(centres: NDArray[Any], /, *, is_longitude: bool = False, most: float = math.inf) -> Floats | None:
@@ -96,7 +106,7 @@ def mesh(longitudes: NDArray[Any], latitudes: NDArray[Any], /) -> Raster | None:
     is_in = (columns >= 0) & (columns < width) & (rows >= 0) & (rows < height)
     cells = np.full((height, width), -1)
     cells[rows[is_in].astype(int), columns[is_in].astype(int)] = numbers[is_in]
-    return Raster(cells, (west, east), (bottom, top), is_polar)
+    return Raster(cells, (west, east), (bottom, top), pole)
 
 
 def _between(points: Floats, n: int, *, is_corner: bool = False) -> Floats:
@@ -117,10 +127,13 @@ def _places(points: Floats, pole: int = 0) -> tuple[Floats, Floats]:
     """Return longitude and latitude of points in space, or their places on a map with a pole in its middle."""
     x, y, z = points
     lon, lat = np.degrees(np.arctan2(y, x)), np.degrees(np.arctan2(z, np.hypot(x, y)))
-    if not pole:
-        return lon, lat
-    away = np.tan(np.radians(90 - pole * lat) / 2)
-    return away * np.sin(np.radians(lon)), -pole * away * np.cos(np.radians(lon))
+    return _around_pole(lon, lat, pole) if pole else (lon, lat)
+
+
+def _around_pole(longitudes: Floats, latitudes: Floats, pole: int, /) -> tuple[Floats, Floats]:
+    """Return places of a polar stereographic map: the North Pole (1) or the South Pole (-1) is in the middle."""
+    away, lon = np.tan(np.radians(90 - pole * latitudes) / 2), np.radians(longitudes)
+    return away * np.sin(lon), -pole * away * np.cos(lon)
 
 
 def _around(longitudes: Floats) -> tuple[float, float]:

@@ -11,6 +11,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from virtualstack.drawing.coast import Project, coast_svg
 from virtualstack.drawing.colours import choose_palette
 from virtualstack.drawing.geometry import Raster
 from virtualstack.drawing.svg import framed_svg, label, legend_of
@@ -28,7 +29,14 @@ _MAX_IMAGE_BYTES = 16_000
 
 
 def svg_picture(
-    values: NDArray[Any], raster: Raster, attributes: Mapping[str, Any], /, *, title: str, places: str
+    values: NDArray[Any],
+    raster: Raster,
+    attributes: Mapping[str, Any],
+    /,
+    *,
+    title: str,
+    places: str,
+    project: Project | None,
 ) -> str:
     """Return the map of a slice, with its colours; an empty text if it has no value.
 
@@ -42,6 +50,8 @@ def svg_picture(
         Attributes of the variable, which decide the colours.
     title, places
         What is written above and below.
+    project
+        Where longitudes and latitudes are in the plane of the map, for its coast.
     """
     title = title[:_MAX_TITLE]
     is_known = np.isfinite(values)
@@ -64,6 +74,7 @@ def svg_picture(
     parts = [
         label(0, 11, title),
         _image(0, _TOP, width, height, pixels, table),
+        "" if project is None else coast_svg(raster, project, _TOP),
         f'<rect x="0" y="{_TOP}" width="{width}" height="{height}" fill="none" stroke="currentColor" '
         'stroke-opacity=".35"/>',
         label(0, _TOP + height + 14, places),
@@ -71,7 +82,7 @@ def svg_picture(
     bottom = _TOP + height + 20
     if not palette.classes:
         bar = _FIRST + np.arange(len(table))[None]
-        begin = 6.2 * len(low) + 4
+        begin = 7 * len(low) + 4
         parts += [
             label(0, bottom + 11, low),
             _image(begin, bottom + 2, _BAR, 10, bar, table),

@@ -25,7 +25,10 @@ from virtualstack.serve.http import Document
 _MAX_KEPT = 64
 """Number of answers that are kept for a version of a cube."""
 
-_MEDIA_TYPES = {".js": "text/javascript", ".css": "text/css", ".html": "text/html", ".svg": "image/svg+xml"}
+_MEDIA_TYPES = {
+    ".js": "text/javascript", ".css": "text/css", ".html": "text/html", ".svg": "image/svg+xml",
+    ".json": "application/json",
+}  # fmt: skip
 
 _HEADERS = {
     # Codecs of zarrita are WebAssembly.

@@ -8,7 +8,7 @@ from __future__ import annotations
 import math
 import re
 import warnings
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import Future
 from dataclasses import dataclass, replace
 from typing import Any
@@ -18,9 +18,11 @@ import xarray as xr
 from numpy.typing import NDArray
 from xarray import conventions
 
-from virtualstack.drawing.geometry import Raster, edges, lattice, mesh
+from virtualstack.drawing.coast import Project
+from virtualstack.drawing.geometry import Floats, Raster, edges, lattice, mesh
 from virtualstack.drawing.picture import svg_picture
 from virtualstack.lazy import lazy_variable
+from virtualstack.loading import pyproj_if_safe
 from virtualstack.location import is_remote
 from virtualstack.manifests import FIRST, RASTER_DECODING, ManifestArray, ManifestGroup
 from virtualstack.rasters import raster_variable
@@ -33,6 +35,7 @@ _MAX_NAME = 40
 _MAX_ELEMENTS = 1 << 22
 _MAX_DECODED_BYTES = 1 << 26
 _MAX_CHUNKS = {True: 24, False: 1024}  # of remote and of local sources
+_METRES = {"m": 1.0, "metre": 1.0, "metres": 1.0, "meter": 1.0, "meters": 1.0, "km": 1000.0}
 _MAX_BYTES = {True: 1 << 21, False: 1 << 24}
 
 
@@ -104,14 +107,14 @@ def _role(name: str, array: ManifestArray) -> _Role | None:
 
 @dataclass(frozen=True, slots=True)
 class _Grid:
-    """The two dimensions of a map in the order of the array, and the paths of its coordinates."""
+    """The two dimensions of a map in the order of the array, and the paths of its coordinates and grid mapping."""
 
     dims: tuple[str, str]
     x: str
     y: str
     is_mesh: bool
     is_geographic: bool
-    has_mapping: bool
+    mapping: str | None
 
 
 class _Cube:
@@ -163,12 +166,12 @@ class _Cube:
         if all(curved) and not (is_lined and (mapping or along[True][2].is_geographic)):
             x, y = map(str, curved)
             names = self.arrays[y].dimension_names or ()
-            return _Grid((names[-2], names[-1]), x, y, True, True, False)
+            return _Grid((names[-2], names[-1]), x, y, True, True, None)
         if not is_lined:
             return None
         first, second = sorted((along[True][0], along[False][0]), key=dims.index)
         is_geographic = along[True][2].is_geographic and along[False][2].is_geographic
-        return _Grid((first, second), along[True][1], along[False][1], False, is_geographic, mapping is not None)
+        return _Grid((first, second), along[True][1], along[False][1], False, is_geographic, mapping)
 
     def _curved(self, path: str, *, is_x: bool) -> str | None:
         """Return a coordinate of two or more dimensions of a variable that is its longitude or latitude."""
@@ -241,14 +244,16 @@ def _map(cube: _Cube, path: str, grid: _Grid, storage: StorageLike) -> str:
         return np.asarray(variable.isel({dim: 0 for dim in variable.dims if dim not in grid.dims}).values)
 
     values, x, y = concurrently(read, wanted, [cube.arrays[name].a_url() for name in wanted])
-    raster, places = _located(cube, grid, x, y)
+    raster, places, project = _located(cube, grid, x, y)
     if raster is None:
         return ""
     others = [(dim, n) for dim, n in zip(array.dimension_names or (), array.shape, strict=True) if dim not in grid.dims]
     steps = ", ".join(f"first of {n:,} along {dim}" for dim, n in others if n > 1)
     name = about.get("long_name")
     long = f" ({name[:_MAX_NAME]})" if isinstance(name, str) and name else ""
-    return svg_picture(values, raster, about, title=f"{path}{long}{steps and f', {steps}'}", places=places)
+    return svg_picture(
+        values, raster, about, title=f"{path}{long}{steps and f', {steps}'}", places=places, project=project
+    )
 
 
 def _decoded(name: str, array: ManifestArray, storage: Storage) -> xr.Variable:
@@ -257,29 +262,58 @@ def _decoded(name: str, array: ManifestArray, storage: Storage) -> xr.Variable:
     return conventions.decode_cf_variable(name, lazy, decode_times=False, decode_timedelta=False)
 
 
-def _located(cube: _Cube, grid: _Grid, x: NDArray[Any], y: NDArray[Any]) -> tuple[Raster | None, str]:
-    """Return which cell each pixel shows, and what the map covers in words."""
+def _located(cube: _Cube, grid: _Grid, x: NDArray[Any], y: NDArray[Any]) -> tuple[Raster | None, str, Project | None]:
+    """Return which cell each pixel shows, what the map covers in words, and where places are in its plane if known."""
     if grid.is_mesh:
         raster = mesh(x, y)
-        if raster is None or not raster.is_polar:
-            return raster, "" if raster is None else f"{_span(raster.x, 'WE')}, {_span(raster.y, 'SN')}"
-        return raster, f"around the {'North' if np.nanmean(y) > 0 else 'South'} Pole"
+        if raster is None:
+            return None, "", None
+        if raster.pole:
+            return raster, f"around the {'North' if raster.pole > 0 else 'South'} Pole", raster.at
+        return raster, f"{_span(raster.x, 'WE')}, {_span(raster.y, 'SN')}", raster.at
     units = [str(cube.arrays[name].attributes.get("units", "")) for name in (grid.x, grid.y)]
     lines = edges(x, is_longitude=grid.is_geographic), edges(y, most=90 if grid.is_geographic else math.inf)
-    is_plane = grid.is_geographic or (units[0] == units[1] and (bool(units[0]) or grid.has_mapping))
+    is_plane = grid.is_geographic or (units[0] == units[1] and (bool(units[0]) or grid.mapping is not None))
     is_swapped = grid.x.rpartition("/")[2] == grid.dims[0]
     if lines[0] is not None and lines[1] is not None and is_plane:
         raster = lattice(lines[0], lines[1], is_swapped=is_swapped)
         if grid.is_geographic:
-            return raster, f"{_span(raster.x, 'WE')}, {_span(raster.y, 'SN')}"
+            return raster, f"{_span(raster.x, 'WE')}, {_span(raster.y, 'SN')}", raster.at
         ends = [f"{name} {low:.7g} to {high:.7g}" for name, (low, high) in (("x", raster.x), ("y", raster.y))]
-        return raster, f"{', '.join(ends)} {units[0]}".strip()
+        project = None if grid.mapping is None else _projection(cube.arrays[grid.mapping].attributes, units[0])
+        return raster, f"{', '.join(ends)} {units[0]}".strip(), project
     rows, columns = (x, y) if is_swapped else (y, x)
     is_up = rows[0] < rows[1] and cube.arrays[grid.x if is_swapped else grid.y].attributes.get("positive") != "down"
     squares = [np.arange(len(line) + 1) - 0.5 for line in (columns, rows)]
-    return lattice(
-        squares[0], squares[1] * (1 if is_up else -1), is_swapped=False
-    ), f"{len(columns)} x {len(rows)} cells"
+    raster = lattice(squares[0], squares[1] * (1 if is_up else -1), is_swapped=False)
+    return raster, f"{len(columns)} x {len(rows)} cells", None
+
+
+def _projection(mapping: Mapping[str, Any], units: str) -> Project | None:
+    """Return where a grid mapping has places, in units of its coordinates; ``None`` without pyproj or if not known."""
+    pyproj = pyproj_if_safe()
+    if pyproj is None:
+        return None
+    try:
+        crs = pyproj.CRS.from_cf(dict(mapping))
+        to_plane = pyproj.Transformer.from_crs(crs.geodetic_crs, crs, always_xy=True)
+    except (pyproj.exceptions.ProjError, KeyError, TypeError, ValueError):
+        return None
+    axis = crs.axis_info[0]
+    if mapping.get("grid_mapping_name") == "geostationary" and units not in _METRES:  # angles, seen from the satellite
+        one = float(mapping["perspective_point_height"]) * (1e-6 if re.match("micro|[uµ]", units) else 1)
+    elif units in ("", axis.unit_name) or (units.startswith("deg") and axis.unit_name == "degree"):
+        one = 1.0
+    elif units in _METRES:
+        one = _METRES[units] / axis.unit_conversion_factor
+    else:
+        return None
+
+    def project(longitudes: Floats, latitudes: Floats) -> tuple[Floats, Floats]:
+        x, y = to_plane.transform(longitudes, latitudes)
+        return x / one, y / one
+
+    return project
 
 
 def _span(ends: tuple[float, float], signs: str) -> str:

@@ -54,7 +54,8 @@ const common = {
   outdir: folder,
   jsx: "automatic",
   jsxImportSource: "preact",
-  loader: { ".css": "css" },
+  loader: { ".css": "css", ".json": "file" },
+  assetNames: "[name]",
   metafile: true,
   logLevel: "warning",
 };

@@ -1,0 +1,1 @@
+import"./chunk-6ATBPRIA.js";var r="./land-110m.json";var l=await fetch(new URL(r,import.meta.url)),{arcs:m,transform:e}=await l.json(),y=m.map(a=>{let t=[0,0];return a.map(s=>s.map((n,o)=>(t[o]+=n)*e.scale[o]+e.translate[o]))}).filter(a=>a.some(([t])=>Math.abs(t)<180));export{y as coast};
