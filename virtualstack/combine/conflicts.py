@@ -226,24 +226,32 @@ def unpack_differing(
 
 
 def of_one_dtype(parts: Sequence[Part], /) -> list[Part]:
-    """Return parts in which each variable has one dtype in all of them: the one that xarray joins their numbers in."""
+    """Return parts in which each variable has one dtype in all of them."""
     made = list(parts)
     for name in dict.fromkeys(name for part in parts for name in part.variables):
         having = [i for i, part in enumerate(made) if name in part.variables and name not in part.indexes]
-        dtypes = {made[i].variables[name].dtype for i in having}
-        kinds = {dtype.kind for dtype in dtypes}
-        if len(dtypes) < 2 or not (kinds <= set(_NUMBERS) or kinds == {"S"}):
-            continue
-        dtype = np.result_type(*dtypes)
-        for i in having:
-            variable = made[i].variables[name]
-            if variable.dtype != dtype:
-                array = virtual_array(variable)
-                data = variable.values.astype(dtype) if array is None else array.astype(dtype)
-                encoding = {key: value for key, value in variable.encoding.items() if key != "dtype"}
-                variable = xr.Variable(variable.dims, data, variable.attrs, encoding)
-                made[i] = replace(made[i], variables={**made[i].variables, name: variable})
+        before = [made[i].variables[name] for i in having]
+        for i, old, new in zip(having, before, variables_of_one_dtype(before), strict=True):
+            if new is not old:
+                made[i] = replace(made[i], variables={**made[i].variables, name: new})
     return made
+
+
+def variables_of_one_dtype(variables: Sequence[xr.Variable], /) -> list[xr.Variable]:
+    """Return variables in the dtype that xarray joins their numbers or bytes in."""
+    dtypes = {variable.dtype for variable in variables}
+    kinds = {dtype.kind for dtype in dtypes}
+    if len(dtypes) < 2 or not (kinds <= set(_NUMBERS) or kinds == {"S"}):
+        return list(variables)
+    dtype = np.result_type(*dtypes)
+    return [x if x.dtype == dtype else _cast(x, dtype) for x in variables]
+
+
+def _cast(variable: xr.Variable, dtype: np.dtype[Any]) -> xr.Variable:
+    array = virtual_array(variable)
+    data: Any = variable.values.astype(dtype) if array is None else array.astype(dtype)
+    encoding = {key: value for key, value in variable.encoding.items() if key != "dtype"}
+    return xr.Variable(variable.dims, data, variable.attrs, encoding)
 
 
 def _pack_empty(name: str, parts: list[Part]) -> None:

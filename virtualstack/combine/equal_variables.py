@@ -11,7 +11,7 @@ import xarray as xr
 from numpy.typing import NDArray
 
 from virtualstack.combine.absent import Mask
-from virtualstack.combine.conflicts import Rules
+from virtualstack.combine.conflicts import Rules, variables_of_one_dtype
 from virtualstack.combine.part import Part
 from virtualstack.dataset import all_virtual, virtual_array
 from virtualstack.errors import CombineError, Remedy
@@ -144,7 +144,7 @@ def _united(
     remedies: Remedies,
 ) -> xr.Variable:
     """Return a variable assembled from all parts; elements that several parts have must be the same."""
-    united, *others = _of_one_dtype([part.variables[name] for part in parts])
+    united, *others = variables_of_one_dtype([part.variables[name] for part in parts])
     _check_size(name, united, parts, remedies)
     values = _values(united, storage)
     covered = _is_there(masks[0], united)
@@ -170,20 +170,6 @@ def _united(
 def _is_there(mask: Mask | None, variable: xr.Variable) -> NDArray[np.bool_]:
     """Return a mask of the elements that a part has, from a mask of the elements that it lacks."""
     return np.ones(variable.shape, np.bool_) if mask is None else np.broadcast_to(~mask, variable.shape).copy()
-
-
-def _of_one_dtype(variables: Sequence[xr.Variable]) -> list[xr.Variable]:
-    """Return variables in a common dtype, since integers that lack elements have become floats."""
-    dtypes = {variable.dtype for variable in variables}
-    if len(dtypes) == 1 or any(dtype.kind not in "iuf" for dtype in dtypes):
-        return list(variables)
-    dtype = np.result_type(*dtypes)
-    made = []
-    for x in variables:
-        array = virtual_array(x)
-        data: Any = x.values.astype(dtype) if array is None else array.astype(dtype)
-        made.append(xr.Variable(x.dims, data, x.attrs, x.encoding))
-    return made
 
 
 class _Difference(NamedTuple):
