@@ -105,7 +105,7 @@ def test_what_is_there_is_replaced_only_with_mode_w(tmp_path, session):
     for group in (None, "below"):
         with pytest.raises(WriterError, match="mode='w'") as caught:
             two.virtual.to_icechunk(session.store, group=group)
-        assert caught.value.feature == "existing group"
+        assert caught.value.feature == "existing target"
     with pytest.raises(WriterError, match="an array cannot contain groups"):
         two.virtual.to_icechunk(session.store, group="t/inner")
     assert repr(session.status()) == status

@@ -31,12 +31,14 @@ class Targets:
         inline_limit: int | str = "1 MiB",
         rewrite: str | float | None = None,
         absent: Literal["raise", "fill"] = "fill",
+        group: str | None = None,
+        mode: Literal["w-", "w", "a"] = "w",
         append_dim: str | None = None,
         ordered: bool = True,
         join: Literal["exact", "left", "outer"] = "exact",
         combine_options: Mapping[str, Any] | None = None,
     ) -> dict[str, Any] | None:
-        """Write kerchunk references, or append to existing ones.
+        """Write kerchunk references, or add to existing ones.
 
         ``xr.open_dataset(target, engine="virtualstack")`` opens the references, and so does ``engine="kerchunk"``.
         References point to chunks in the source files, which must stay where they are, or move with the references if
@@ -83,11 +85,17 @@ class Targets:
             small, nothing is read or written. By default nothing is encoded again, and such a variable is an error.
         absent
             Treatment of ABSENT chunks: ``"fill"`` treats them like EMPTY chunks, and ``"raise"`` raises `WriterError`.
+        group
+            Path of the group of the references that is written; groups above it and beside it stay. By default: the
+            root.
+        mode
+            ``"w"`` replaces the references, or the group of them. ``"w-"`` raises `WriterError` if they exist. ``"a"``
+            adds variables, groups and attributes, and replaces those of the same names; what the data lack stays.
+            Labels that other variables of the references have must be equal.
         append_dim
-            Dimension to append along. By default new references are written, and existing ones are replaced. With a
-            dimension, everything is checked before anything is written: the data must fit the existing references,
-            and kerchunk must be able to express both together. JSON is written again as a whole. Record files of
-            parquet that do not change are kept.
+            Dimension to append along. Everything is checked before anything is written: the data must fit the existing
+            references, and kerchunk must be able to express both together. JSON is written again as a whole. Record
+            files of parquet that do not change are kept.
         ordered
             If true, labels along ``append_dim`` must ascend. This is the default.
         join
@@ -138,11 +146,13 @@ class Targets:
         from virtualstack.sizes import byte_count
 
         inline_limit = byte_count(inline_limit, option="inline_limit")
-        group = self.to_group()
-        reached = _with_access(storage, group)
+        made = self.to_group()
+        reached = _with_access(storage, made)
         return to_kerchunk(
-            _named(group, reached, inline_limit),
+            _named(made, reached, inline_limit),
             target,
+            path=group,
+            mode=mode,
             append_dim=append_dim,
             ordered=ordered,
             join=join,
@@ -162,7 +172,7 @@ class Targets:
         /,
         *,
         group: str | None = None,
-        mode: Literal["w-", "w"] = "w-",
+        mode: Literal["w-", "w", "a"] = "w-",
         append_dim: str | None = None,
         region: Any = None,
         storage: StorageLike = None,
@@ -195,7 +205,9 @@ class Targets:
         group
             Path of the group in the repository. By default: the root group.
         mode
-            ``"w-"`` writes a new group. ``"w"`` replaces a group and everything below it.
+            ``"w-"`` writes a new group. ``"w"`` replaces a group and everything below it. ``"a"`` adds variables,
+            groups and attributes, and replaces those of the same names; what the data lack stays, and is not written
+            again. Labels that other variables of the group have must be equal.
         append_dim
             Dimension to append along. The data must fit the existing group, and Icechunk must be able to express
             both together. Existing chunks are not written again.

@@ -213,8 +213,8 @@ class Addition:
             return None
         if mode != "w-" or (append_dim is not None and region is not None):
             raise ValueError(
-                f"append_dim={append_dim!r} and region={region!r} each add to the target, but mode='w' "
-                f"replaces it (mode={mode!r}). Give only one of them"
+                f"append_dim={append_dim!r}, region={region!r} and mode={mode!r} are different ways to change a "
+                "target. Give only one of them"
             )
         fitting = Fitting.from_options(join=join, options=combine_options, storage=Storage.from_option(storage))
         return cls(append_dim=append_dim, region=region, ordered=ordered, fitting=fitting)

@@ -8,14 +8,15 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
-from typing import Any, Literal
+from typing import Any
 
 from virtualstack.combine.addition import Addition, check_complete
+from virtualstack.combine.members import Mode, with_members
 from virtualstack.combine.region import Region
 from virtualstack.errors import check_word
 from virtualstack.icechunk.forms import ICECHUNK, with_text_fill
 from virtualstack.icechunk.reader import SessionSources, read_session
-from virtualstack.icechunk.writer import all_or_nothing, check_store, group_path, write_group
+from virtualstack.icechunk.writer import all_or_nothing, check_store, group_path, has_group, write_group
 from virtualstack.manifests import INLINE, ManifestArray, ManifestGroup, unify
 from virtualstack.manifests.manifest import Overlay
 from virtualstack.options import JoinToStore, OnAbsent
@@ -38,7 +39,7 @@ def to_icechunk(group: ManifestGroup, store: Any, /, **options: Any) -> None:
 def writing(
     *,
     path: str | None = None,
-    mode: Literal["w-", "w"] = "w-",
+    mode: Mode = "w-",
     append_dim: str | None = None,
     region: Region | None = None,
     ordered: bool = True,
@@ -62,29 +63,34 @@ def writing(
         combine_options=combine_options,
         storage=reached,
     )
-    check_word("mode", mode, ("w-", "w"))
+    check_word("mode", mode, ("w-", "w", "a"))
     fitted = fitting(ICECHUNK, inline_limit=inline_limit, rewrite=rewrite, absent=absent, storage=reached)
     at = group_path(path)
 
     def write(group: ManifestGroup, store: Any) -> None:
         store, group = check_store(store), group.map_arrays(with_text_fill)
         with all_or_nothing(store):
-            if addition is None:
-                write_group(group, store, at, fitted, mode=mode, progress=progress)
-            else:
+            if addition is not None:
                 stored = _stored(store, at, sources)
+                check_complete(stored)
                 made, overlays = addition.add(stored, group)
                 previous = _by_path(stored, at)
                 write_group(_overlaid(made, overlays), store, at, fitted, previous=previous, progress=progress)
+            elif not has_group(store, at) or mode == "w":
+                write_group(group, store, at, fitted, replaces=mode == "w", progress=progress)
+            else:
+                stored = _stored(store, at, sources)
+                made = with_members(stored, group, "", mode, reached)
+                kept = {id(x) for x in _by_path(made, at).values()}
+                previous = {where: x for where, x in _by_path(stored, at).items() if id(x) in kept}
+                write_group(made, store, at, fitted, previous=previous, progress=progress)
 
     return write
 
 
 def _stored(store: Any, path: str, sources: SessionSources) -> ManifestGroup:
     """Read a group of a session; coordinates and variables of one inline chunk are in memory."""
-    stored = read_session(store, path, sources=sources)
-    check_complete(stored)
-    return stored.map_arrays(_loaded)
+    return read_session(store, path, sources=sources).map_arrays(_loaded)
 
 
 def _loaded(array: ManifestArray) -> ManifestArray:

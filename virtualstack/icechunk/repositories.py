@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import os
 from collections.abc import Iterable
-from typing import Any, Literal
+from typing import Any
 
+from virtualstack.combine.members import Mode
 from virtualstack.errors import StorageError, WriterError
 from virtualstack.icechunk.append import writing
 from virtualstack.icechunk.format import import_icechunk, read_reason
@@ -28,7 +29,7 @@ def save_icechunk(
     *,
     storage: StorageLike = None,
     message: str | None = None,
-    mode: Literal["w-", "w"] = "w-",
+    mode: Mode = "w-",
     **options: Any,
 ) -> str:
     """Commit a group to the branch ``"main"`` of a repository, which is created if it does not exist.

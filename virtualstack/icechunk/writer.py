@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import json
-from collections.abc import AsyncIterator, Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from types import MappingProxyType
@@ -154,22 +154,20 @@ def write_group(
     fitted: Callable[[ManifestArray], ManifestArray],
     /,
     *,
-    mode: str = "a",
+    replaces: bool = False,
     previous: Mapping[str, ManifestArray] = MappingProxyType({}),
     progress: Show | None = None,
 ) -> None:
     """Write a group after all of its arrays were checked.
 
-    Its arrays replace or complete those of a group at the path; with the mode ``"w"`` nothing else of it is left, and
-    with ``"w-"`` there must be none.
+    Its arrays complete those in ``previous``, and replace others of the same name; what else is at the path stays, if
+    the group does not replace it as a whole.
     """
-    if mode != "a":
-        _check_place(store, path, mode)
     # Icechunk cannot read from containers whose prefix is percent-encoded
     prefixes = tuple(sorted(x for x in store.session.config.virtual_chunk_containers or () if "%" not in x))
     documents: dict[str, bytes] = {}
     planned: dict[str, _Planned] = {}
-    gone = [path] if mode == "w" else []
+    gone = [path] if replaces else []
     for below, node in group.walk():
         at = f"{path}{below}".strip("/")
         documents[at] = make_group_document(node, path=at)
@@ -179,8 +177,9 @@ def write_group(
             where = f"{at}/{name}".lstrip("/")
             old = previous.get(where)
             if old is not None and old.ndim != array.ndim:  # a scalar that got a dimension
-                gone.append(where)
                 old = None
+            if old is None and not replaces and _kind(store, where) is not None:
+                gone.append(where)
             if old is not array:
                 planned[where] = _planned(fitted(array), old, store, where, prefixes)
     documents |= {where: x.document for where, x in planned.items()}
@@ -222,30 +221,17 @@ def _planned(
     return _Planned(document=document, manifest=manifest, urls=urls, changes=changes)
 
 
-def _check_place(store: Any, path: str, mode: str) -> None:
-    for above in _above(path):
-        if _kind(store, above) == "array":
+def has_group(store: Any, path: str, /) -> bool:
+    """Return whether there is a group at a path; an array there, or above it, is an error."""
+    kinds = {x: _kind(store, x) for x in (*_above(path), path)}
+    for where, kind in kinds.items():
+        if kind == "array":
             raise WriterError(
-                f"'/{above}' is an array in the repository, and an array cannot contain groups",
+                f"'/{where}' is an array in the repository, and an array cannot contain groups",
                 Remedy("give another", group=...),
                 feature="group",
             )
-    kind, names = _kind(store, path), sync(_names(store, path))
-    children = sorted(set(names) - {"zarr.json"})
-    if mode == "w-" and (kind == "array" or children):
-        what = (
-            f"the array '/{path}' already exists in the repository"
-            if kind == "array"
-            else f"the group '/{path}' of the repository already contains {first_names(children)}"
-        )
-        raise WriterError(
-            what,
-            Remedy("use {} to replace it with all that it contains", mode="w"),
-            Remedy("add to it with", append_dim=...),
-            Remedy("add to a part of it with", region=...),
-            Remedy("use another", group=...),
-            feature="existing group",
-        )
+    return kinds[path] is not None
 
 
 def _above(path: str) -> Iterator[str]:
@@ -262,11 +248,6 @@ def _kind(store: Any, path: str) -> str | None:
 async def _get(store: Any, key: str) -> bytes | None:
     data = await store.get(key, prototype=_PROTOTYPE)
     return None if data is None else bytes(data.to_bytes())
-
-
-async def _names(store: Any, path: str) -> list[str]:
-    found: AsyncIterator[str] = store.list_dir(path)
-    return [name async for name in found]
 
 
 async def _put(store: Any, key: str, data: bytes) -> None:

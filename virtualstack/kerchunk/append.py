@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import os
 from collections.abc import Mapping
-from typing import Any
+from typing import Any, cast
 
 from virtualstack.combine.addition import Addition, check_complete
-from virtualstack.errors import WriterError
+from virtualstack.combine.members import Mode, with_members
+from virtualstack.errors import SourceNotFoundError, WriterError, check_word
 from virtualstack.formats.base import ReadOptions, access_of_source, read_permitted
 from virtualstack.kerchunk.reader import Kerchunk
 from virtualstack.kerchunk.writer import write_kerchunk
@@ -22,6 +23,8 @@ def to_kerchunk(
     target: str | os.PathLike[str] | None,
     /,
     *,
+    path: str | None = None,
+    mode: Mode = "w",
     append_dim: str | None = None,
     ordered: bool = True,
     join: JoinToStore = "exact",
@@ -30,28 +33,48 @@ def to_kerchunk(
     allow: Allow = None,
     **options: Any,
 ) -> dict[str, Any] | None:
-    """Write a group as kerchunk references, or append it to existing references along a dimension.
+    """Write a group as kerchunk references, or add it to existing references by name or along a dimension.
 
     Everything is checked before anything is written. A JSON file is rewritten as a whole. In a parquet directory, only
     files that differ are rewritten: if the dimension is the first one, record files of earlier chunks stay unchanged.
     """
-    reached = Storage.from_option(storage)
+    check_word("mode", mode, ("w-", "w", "a"))
+    reached, path = Storage.from_option(storage), (path or "").strip("/")
     addition = Addition.from_options(
-        append_dim=append_dim, ordered=ordered, join=join, combine_options=combine_options, storage=reached
+        mode="w-" if mode == "w" else mode,
+        append_dim=append_dim,
+        ordered=ordered,
+        join=join,
+        combine_options=combine_options,
+        storage=reached,
     )
-    if addition is None:
-        return write_kerchunk(group, target, storage=reached, **options)
-    if target is None:
+    if target is None and (append_dim is not None or mode == "a"):
         raise WriterError(
-            "append_dim= appends to existing references, but no target was given. Pass their path or URL",
+            "append_dim= and mode='a' add to existing references, but no target was given. Pass their path or URL",
             feature="append_dim",
         )
-    url, own = absolute_url(target), ReadOptions(allow=read_allowed_urls(allow))
-    stored = read_permitted(Kerchunk(), url, reached, own).with_access(access_of_source(None, url, reached, own))
-    check_complete(stored)
-    made, _ = addition.add(stored, group, bundled=_inline_in)
-    write_kerchunk(made, target, storage=reached, **options)
+    if target is None or (addition is None and mode == "w" and not path):
+        group = with_members(ManifestGroup(), group, path, mode, reached) if path else group
+        return write_kerchunk(group, target, storage=reached, **options)
+    try:
+        stored = _stored(absolute_url(target), reached, ReadOptions(allow=read_allowed_urls(allow)))
+    except SourceNotFoundError:
+        if addition is not None:
+            raise
+        stored = ManifestGroup()
+    if addition is not None:
+        group, _ = addition.add(cast(ManifestGroup, stored[path]) if path else stored, group, bundled=_inline_in)
+        mode = "w"
+    write_kerchunk(with_members(stored, group, path, mode, reached), target, storage=reached, **options)
     return None
+
+
+def _stored(url: str, storage: Storage, options: ReadOptions) -> ManifestGroup:
+    stored = read_permitted(Kerchunk(), url, storage, options).with_access(
+        access_of_source(None, url, storage, options)
+    )
+    check_complete(stored)
+    return stored
 
 
 def _inline_in(group: ManifestGroup) -> set[str]:
