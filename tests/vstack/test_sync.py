@@ -498,3 +498,40 @@ def test_expiry_keeps_the_ledger(days):
     repository.expire(keep=1, grace=timedelta(0))
     assert vs.Repository.open("a.vstack").ledger().counts == {"placed": 6}
     assert len(list(Path("a.vstack/.vstack/ledger").iterdir())) == len(repository.snapshot.ledger)
+
+
+def test_members_come_one_by_one_in_a_calendar_of_a_model(tmp_path, monkeypatch):
+    """Dates of cftime have no missing value, so that the bounds of times are without the members, which repeat them."""
+    monkeypatch.chdir(tmp_path)
+
+    def write(member, year):
+        middle = 365.0 * year + np.array([15, 45])
+        data = xr.Dataset(
+            {
+                "tas": (("time", "x"), np.full((2, 3), 10.0 * member + year)),
+                "time_bnds": (("time", "edge"), np.stack([middle - 15, middle + 15], 1)),
+            },
+            {"time": middle},
+        )
+        data["time"].attrs = {"units": "days since 2000-01-01", "calendar": "noleap", "bounds": "time_bnds"}
+        data.to_netcdf(f"tas_r{member}_{year}.nc", engine="netcdf4")
+
+    for member, year in ((1, 0), (1, 1), (2, 0), (2, 1)):
+        write(member, year)
+    recipe = vs.Recipe(["*.nc"], dim="time", join="outer", new_dim={"member": {"name": r"_(r\d)_"}})
+    repository = vs.Repository.build("a.vstack", recipe).repository
+    for night in ([(3, 0), (1, 2), (2, 2)], [(3, 1)]):
+        for member, year in night:
+            write(member, year)
+        done = repository.sync()
+        assert (len(done.placed), done.exit_code) == (len(night), 0)
+        repository = done.repository
+    found = repository.open_dataset().load()
+    parts = [
+        xr.load_dataset(path, decode_cf=True).drop_vars("time_bnds").expand_dims(member=[path.name[4:6]])
+        for path in Path().glob("*.nc")
+    ]
+    wanted = xr.combine_by_coords(parts, join="outer", combine_attrs="override")
+    xr.testing.assert_equal(found[["tas"]].transpose(*wanted.dims), wanted)
+    bounds = [xr.load_dataset(f"tas_r1_{year}.nc")["time_bnds"] for year in range(3)]
+    xr.testing.assert_equal(found["time_bnds"], xr.concat(bounds, "time"))

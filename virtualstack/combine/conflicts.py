@@ -213,7 +213,7 @@ def unpack_differing(
         members = [parts[i].variables[name] for i in having]
         reason = "is packed differently in some files, and is unpacked"
         if not pack_differently(members):
-            if name not in incomplete or not any(map(_has_no_missing_number, members)):
+            if name not in incomplete or not any(has_no_missing_number(x, may_unpack=True) for x in members):
                 continue
             reason = "is incomplete and packed without a missing value, and is unpacked"
         variables = _unpacked_variables(name, [parts[i] for i in having], storage, decode_times)
@@ -272,12 +272,15 @@ def pack_differently(members: Sequence[xr.Variable], /) -> bool:
     return any(_is_other(arrays[0], other) for other in arrays[1:])
 
 
-def _has_no_missing_number(variable: xr.Variable) -> bool:
-    """Return whether a variable has packed integers of which none reads as missing, and its chunks can decode them."""
+def has_no_missing_number(variable: xr.Variable, /, *, may_unpack: bool) -> bool:
+    """Return whether a variable has packed numbers of which none reads as missing, and whether its chunks can decode.
+
+    Those of dates of a model's calendar cannot.
+    """
     array = virtual_array(variable)
-    if array is None or array.dtype.kind not in "iu" or not decoding_keys(array.cf):
+    if array is None or array.dtype.kind not in "iuf" or not decoding_keys(array.cf):
         return False
-    return stored_number(array.dtype, array.cf) is None and unpack(array).obstacle is None
+    return stored_number(array.dtype, array.cf) is None and (unpack(array).obstacle is None) == may_unpack
 
 
 def in_some(parts: Sequence[Part], /) -> set[str]:

@@ -14,7 +14,7 @@ import numpy as np
 import pandas as pd
 import xarray as xr
 
-from virtualstack.combine.conflicts import Rules
+from virtualstack.combine.conflicts import Rules, has_no_missing_number
 from virtualstack.combine.part import Part
 from virtualstack.dataset import virtual_array
 from virtualstack.errors import Code, CombineError, Remedy
@@ -156,7 +156,7 @@ def with_new_dim(
     """Return a part whose data variables, and coordinates named by rules, have a new dimension of one element in front.
 
     A coordinate of its name without a dimension becomes its coordinate. Variables that ``like`` has get the dimension
-    if they have it there.
+    if they have it there. Bounds of labels do not get it if they cannot be missing where another part has other labels.
     """
     own = part.variables.get(dim)
     is_scalar = own is not None and not own.ndim and dim in part.coordinates
@@ -172,8 +172,10 @@ def with_new_dim(
     changed = {dim: xr.Variable((dim,), [label])}
     if own is not None:
         changed = {dim: xr.Variable((dim,), np.asarray([label], own.dtype), own.attrs, own.encoding)}
+    bounds = {part.variables[name].attrs.get("bounds") for name in part.indexes}
     for name, variable in part.variables.items():
-        if name == dim or (name in like and dim not in like[name].dims):
+        is_fixed = name in bounds and name not in like and has_no_missing_number(variable, may_unpack=False)
+        if name == dim or is_fixed or (name in like and dim not in like[name].dims):
             continue
         if (
             name in like

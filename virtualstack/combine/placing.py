@@ -231,12 +231,14 @@ class Placing:
     ) -> NDArray[np.bool_]:
         """Return a mask of the cells of a part that are shown."""
         take = meeting.take.copy()
-        if (meeting.clashing | meeting.unknown).any() and self.dim not in self.parts[0].variables[name].dims:
+        dims = tuple(map(str, self.parts[0].variables[name].dims))
+        is_repeated = not self.axes.keys() | {self.dim} <= set(dims)  # each file of a run repeats values
+        is_open = (meeting.clashing | meeting.unknown).any()
+        if is_open and is_repeated and not any(map(self.is_gone, old.in_memory().compact().locations)):
             storage, source = self.fitting.storage, self.parts[number].source
-            dims = tuple(map(str, self.parts[0].variables[name].dims))
             named = (replace(x, dimension_names=dims) for x in (old, new))
             a, b = (loaded_variable(name, x, storage, url=source) for x in named)
-            if values_differ(np.asarray(a.values), np.asarray(b.values)) is None:  # each file of a run repeats values
+            if values_differ(np.asarray(a.values), np.asarray(b.values)) is None:
                 return take
         for then, now, mask in meeting.pairs():
             first = [a for a, _ in meeting.boxes(mask)[0]]
