@@ -107,7 +107,7 @@ def test_thirty_nights_of_the_command(tmp_path, monkeypatch, capsys):
 def state_of(store):
     """Values of all variables, and the ledger without times."""
     repository = vs.Repository.open(store)
-    entries = repository.ledger().entries.values()
+    entries = repository.ledger().entries()
     return repository.open_dataset().load(), sorted(
         (x.url, x.size, x.modified, x.state, bool(x.reason)) for x in entries
     )
@@ -476,7 +476,7 @@ def test_the_ledger_stays_small(tmp_path):
     found = read_ledger(pages, get)
     assert len(found) == 150
     assert len(pages) < 6
-    assert found.entries["s3://b/3-1.nc"].modified == 33
+    assert {x.url: x.modified for x in found.entries()}["s3://b/3-1.nc"] == 33
     pages = with_entries(
         (),
         [Entry(f"s3://b/2024/{i:07}.nc", i, 1.0, f'"{i:032x}"', "placed", "", 0.0) for i in range(20000)],
@@ -535,3 +535,96 @@ def test_members_come_one_by_one_in_a_calendar_of_a_model(tmp_path, monkeypatch)
     xr.testing.assert_equal(found[["tas"]].transpose(*wanted.dims), wanted)
     bounds = [xr.load_dataset(f"tas_r1_{year}.nc")["time_bnds"] for year in range(3)]
     xr.testing.assert_equal(found["time_bnds"], xr.concat(bounds, "time"))
+
+
+def write_station(name, day, *, names, height=None):
+    """Write one day of stations, with a text that has no missing value in a file."""
+    found = xr.Dataset(
+        {"rain": (("time", "station"), np.full((1, len(names)), float(day)))}, {"time": [day], "station": names}
+    )
+    found["kind"] = (("time", "station"), np.full((1, len(names)), "gauge"))
+    found.to_netcdf(name, engine="netcdf4")
+
+
+def test_files_that_lack_each_other_are_placed_together(tmp_path, monkeypatch):
+    """A text has no missing value: a new station needs all days, and a new day all stations."""
+    monkeypatch.chdir(tmp_path)
+    for day in (0, 1):
+        write_station(f"a_{day}.nc", day, names=["a"])
+        write_station(f"b_{day}.nc", day, names=["b"])
+    recipe = vs.Recipe(["*.nc"], dim="time", join="outer")
+    repository = vs.Repository.build("a.vstack", recipe).repository
+    write_station("a_2.nc", 2, names=["a"])
+    done = repository.sync()
+    assert (len(done.placed), len(done.quarantined)) == (0, 1)
+    assert done.repository.ledger().counts["waiting"] == 1
+    again = done.repository.sync()
+    assert again.repository.snapshot.number == done.repository.snapshot.number
+    write_station("b_2.nc", 2, names=["b"])
+    write_station("c_0.nc", 0, names=["c"])
+    done = again.repository.sync()
+    assert sorted(x[-6:] for x in done.placed) == ["a_2.nc", "b_2.nc"]
+    assert [x[-6:] for x, _ in done.quarantined] == ["c_0.nc"]
+    write_station("c_1.nc", 1, names=["c"])
+    write_station("c_2.nc", 2, names=["c"])
+    done = done.repository.sync()
+    assert len(done.placed) == 3
+    wanted = xr.combine_by_coords([xr.load_dataset(x) for x in sorted(tmp_path.glob("*.nc"))])
+    xr.testing.assert_equal(done.repository.open_dataset().load(), wanted)
+    assert done.repository.ledger().counts == {"placed": 9}
+
+
+def test_a_quarantined_file_is_placed_when_the_one_that_it_clashed_with_is_gone(days):
+    write_day(2, value=9, name="day2_again.nc")
+    repository = vs.Repository.build("a.vstack", days).repository
+    write_day(3)
+    done = repository.sync()
+    assert (len(done.placed), len(done.quarantined)) == (1, 0)  # it is not opened again
+    Path("day2.nc").unlink()
+    done = done.repository.sync()
+    assert [x.rpartition("/")[2] for x in done.placed] == ["day2_again.nc"]
+    assert done.repository.open_dataset()["rain"].values[:, 0].tolist() == [0, 1, 9, 3]
+
+
+def test_files_that_the_store_does_not_show_do_not_vanish(days):
+    recipe = vs.Recipe(["day*.nc"], dim="time", prefer="newest")
+    os.utime("day2.nc", (0, 0))
+    repository = vs.Repository.build("a.vstack", recipe).repository
+    write_day(2, value=9, name="day2_final.nc")
+    repository = repository.sync().repository
+    Path("day2.nc").unlink()
+    done = repository.sync()
+    assert (done.vanished, done.exit_code) == ((), 0)
+    assert done.repository.ledger().counts == {"placed": 3}
+    assert done.repository.open_dataset()["rain"].values[:, 0].tolist() == [0, 1, 9]
+
+
+def test_reports_have_one_line_for_like_files(days):
+    repository = vs.Repository.build("a.vstack", days).repository
+    for day in range(30, 60):
+        found = xr.Dataset({"rain": (("time", "x"), np.zeros((1, 2)))}, {"time": [day], "x": [7, 8]})
+        found.to_netcdf(f"day{day}.nc", engine="h5netcdf")
+    done = repository.sync()
+    assert len(done.quarantined) == 30
+    lines = repr(done).splitlines()
+    assert len(lines) < 5
+    assert [x for x in lines if "30 quarantined" in x and "day30.nc' to '" in x and "day59.nc'; the first: " in x]
+
+
+def test_placed_files_are_opened_again_if_the_recipe_takes_more(days, monkeypatch):
+    for day in range(3):
+        found = xr.load_dataset(f"day{day}.nc")
+        found.assign(snow=2 * found["rain"]).to_netcdf(f"day{day}.nc", engine="h5netcdf")
+    first = vs.Recipe(["day*.nc"], dim="time", join="outer", drop_variables=["snow"])
+    repository = vs.Repository.build("a.vstack", first).repository
+    more = vs.Recipe(["day*.nc"], dim="time", join="outer")
+    done = repository.sync(recipe=more)
+    assert "(drop_variables), and 3 placed files stay as before" in done.notes[0]
+    assert "--reopen" in repr(done)
+    done = done.repository.sync(reopen=True)
+    assert (done.exit_code, done.notes, len(done.placed)) == (0, (), 3)
+    wanted = xr.concat([xr.load_dataset(f"day{day}.nc") for day in range(3)], "time")
+    xr.testing.assert_equal(done.repository.open_dataset().load(), wanted)
+    with pytest.raises(CombineError, match="3 files cannot be placed, and nothing was committed"):
+        done.repository.sync(recipe=vs.Recipe(["day*.nc"], dim="time", new_dim={"x": {"name": r"(\d)"}}), reopen=True)
+    assert vs.Repository.open("a.vstack").ledger().counts == {"placed": 3}

@@ -31,6 +31,7 @@ if TYPE_CHECKING:
     help="Recipe to keep in the store; a store that does not exist is built by it [default: that of the store].",
 )
 @option("--retry", is_flag=True, help="Open quarantined files again. A new recipe does this too.")
+@option("--reopen", is_flag=True, help="Open placed files again, because the recipe takes more of them.")
 @option(
     "--sample",
     metavar="N",
@@ -61,6 +62,7 @@ def run(
     as_json: bool,
     dry_run: bool,
     retry: bool = False,
+    reopen: bool = False,
     is_new: bool = False,
     **given: Any,
 ) -> int:
@@ -79,7 +81,7 @@ def run(
         if repository is None and recipe is not None:
             done = Repository.build(store, recipe, allow=allow, storage=storage, **given)
         elif repository is not None:
-            done = repository.sync(recipe=recipe, retry=retry, **given)
+            done = repository.sync(recipe=recipe, retry=retry, reopen=reopen, **given)
 
     def facts() -> dict[str, Any]:
         return {
@@ -87,6 +89,7 @@ def run(
             "snapshot": done.repository.snapshot.number,
             "exit_code": done.exit_code,
             "files": plain(done.table),
+            "notes": done.notes,
             "chunks": [{"url": x.url, "variable": x.variable, "status": x.status} for x in done.chunks],
             "dry_run": dry_facts(record),
         }
@@ -101,11 +104,13 @@ def run(
 @with_store
 def ledger(store: str, allow: tuple[str, ...], storage: Any, at: Any, as_json: bool) -> None:
     """Show what became of the files of a vstack's recipe: how many were placed, and why others were not."""
+    from virtualstack.vstack.ledger import grouped
+
     found = open_store(store, allow, storage, at).ledger()
 
     def text() -> str:
-        odd = [x for x in found.entries.values() if x.state != "placed"]
-        return "\n".join([repr(found), *(f"  {x.state}: {x.url}{': ' if x.reason else ''}{x.reason}" for x in odd)])
+        odd = found.where(["quarantined", "waiting", "masked", "pending", "vanished"]).entries()
+        return "\n".join([repr(found), *(f"  {line}" for line in grouped((x.state, x.url, x.reason) for x in odd))])
 
     report(
         lambda: {"store": store, "counts": found.counts, "files": plain(found.table)},

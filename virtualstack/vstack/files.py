@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
@@ -62,6 +63,7 @@ class Sync:
     storage: Storage
     allow: Allow = ()
     retry: bool = False
+    reopen: bool = False
     sample: int = 8
     executor: ExecutorLike = None
     cache: Any = None
@@ -153,6 +155,11 @@ def may_pass(error: Exception, url: str) -> bool:
     if isinstance(error, SourceNotFoundError | AccessDeniedError) or (error.url is not None and error.url != url):
         return True
     return local_path(url) is None and not error.is_short
+
+
+def waits(error: Exception, /) -> bool:
+    """Return whether a file only lacks others: elements that no file has would have to be filled, and cannot."""
+    return isinstance(error, CombineError) and error.property == "fill_value" and error.right is None
 
 
 def reason_of(error: Exception) -> str:
@@ -321,4 +328,20 @@ def fit_together(parts: Sequence[Opened], placing: Placing) -> tuple[list[Opened
                 some = sorted(some, key=lambda part: -counts[kinds[part.url]])
             half = len(some) // 2
             todo += [some[half:], some[:half]]
+    for group in _partners([part for part in parts if part.url in errors and waits(errors[part.url])]):
+        some = [part for part in group if part.url in errors]
+        with contextlib.suppress(CombineError, ReaderError, StorageError, WriterError):
+            made = placing.attempt(sorted([*kept, *some], key=lambda part: order[part.url]))
+            kept += some
+            for part in some:
+                del errors[part.url]
     return kept, made, errors
+
+
+def _partners(parts: Sequence[Opened]) -> list[list[Opened]]:
+    """Return the parts that have the same labels along a dimension: together they may lack nothing."""
+    groups: dict[tuple[str, bytes], list[Opened]] = {}
+    for part in parts:
+        for dim, index in part.dataset.indexes.items():
+            groups.setdefault((str(dim), pd.util.hash_pandas_object(index).to_numpy().tobytes()), []).append(part)
+    return [group for group in groups.values() if len(group) > 1]

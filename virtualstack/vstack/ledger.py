@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 import io
+import re
 import zlib
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
-from functools import cached_property
 
 import pandas as pd
 import pyarrow as pa
@@ -15,7 +15,7 @@ import pyarrow.parquet as pq
 
 from virtualstack.errors import MalformedFileError
 from virtualstack.printable import counted
-from virtualstack.vstack.format.ledger import Entry, LedgerPage
+from virtualstack.vstack.format.ledger import Entry, LedgerPage, State
 from virtualstack.vstack.format.names import ledger_key, new_id
 
 _WORDS = pa.dictionary(pa.int32(), pa.string())
@@ -35,6 +35,12 @@ SCHEMA = pa.schema(
 _GROWTH = 4
 """How many times more rows than the new ones a page must have to stay as it is; a smaller one is written with them."""
 
+_GROUP_ROWS = 1 << 15
+"""Rows of a page that are decoded at a time."""
+
+_MAX_GROUPS = 20
+"""Number of groups of files that are shown at most."""
+
 
 @dataclass(frozen=True, eq=False, repr=False)
 class Ledger:
@@ -46,8 +52,9 @@ class Ledger:
         Table of Arrow with one row for each file: ``url``, ``size``, ``modified`` and ``etag`` of the version that was
         seen last, its ``state``, the ``reason`` of this state, and ``since`` when it has it. Times are in seconds since
         1970 (UTC). States are ``"placed"``: the store shows the file; ``"quarantined"``: it was opened, but does not
-        fit; ``"masked"``: it was placed, but its present version does not fit, so its cells are ABSENT;
-        ``"pending"``: it may still be written; ``"vanished"``: it was placed, and does not exist any more.
+        fit; ``"waiting"``: it only lacks other files; ``"masked"``: it was placed, but its present version does not
+        fit, so its cells are ABSENT; ``"pending"``: it may still be written; ``"vanished"``: the store shows it, and it
+        does not exist any more.
 
     Examples
     --------
@@ -84,11 +91,38 @@ class Ledger:
             found[name] = pd.to_datetime(found[name], unit="s", utc=True)
         return found
 
-    @cached_property
-    def entries(self) -> dict[str, Entry]:
-        """The entries by URL."""
-        rows = zip(*(self.columns[name].to_pylist() for name in SCHEMA.names), strict=True)
-        return {row[0]: Entry(*row) for row in rows}
+    def entries(self) -> Iterator[Entry]:
+        """Yield the entries of all files; not all of them are in memory at once."""
+        for batch in self.columns.to_batches(max_chunksize=1 << 14):
+            yield from map(Entry._make, zip(*(batch[name].to_pylist() for name in SCHEMA.names), strict=True))
+
+    def where(self, states: Sequence[State], /) -> Ledger:
+        """Return the files in some states."""
+        found = pc.is_in(pc.cast(self.columns["state"], pa.string()), value_set=pa.array(states, pa.string()))
+        return Ledger(self.columns.filter(found))
+
+
+def grouped(rows: Iterable[tuple[str, str, str]], /) -> list[str]:
+    """Return lines about files from their states, URLs and reasons; files of one state and like reasons are one line.
+
+    >>> grouped([("quarantined", "a1.nc", "'a1.nc' has 3"), ("quarantined", "a2.nc", "'a2.nc' has 4")])
+    ["2 quarantined, 'a1.nc' to 'a2.nc'; the first: 'a1.nc' has 3"]
+    """
+    groups: dict[tuple[str, str], list[tuple[str, str]]] = {}
+    for state, url, reason in rows:
+        groups.setdefault((state, _NAMES.sub("", reason)), []).append((url, reason))
+    lines = []
+    for (state, _), files in list(groups.items())[:_MAX_GROUPS]:
+        (first, reason), last = files[0], files[-1][0]
+        one = f"{state}: {first}{': ' if reason else ''}{reason}"
+        many = f"{len(files):,} {state}, '{first}' to '{last}'{'; the first: ' if reason else ''}{reason}"
+        lines.append(one if len(files) == 1 else many)
+    n_more = sum(map(len, list(groups.values())[_MAX_GROUPS:]))
+    return lines + [f"... {counted(n_more, 'more file')}"] * (n_more > 0)
+
+
+_NAMES = re.compile(r"'[^']*'|[\d.]+")
+"""Names, labels and numbers in a reason, by which those of like files differ."""
 
 
 def read_ledger(pages: Sequence[LedgerPage], get: Callable[[LedgerPage], bytes], /) -> Ledger:
@@ -96,6 +130,7 @@ def read_ledger(pages: Sequence[LedgerPage], get: Callable[[LedgerPage], bytes],
     found = SCHEMA.empty_table()
     for page in pages:
         found = _joined(found, _decoded(page, get(page)))
+    pa.default_memory_pool().release_unused()  # what decoding took beside the columns
     return Ledger(_remembered(found))
 
 
@@ -119,6 +154,7 @@ def with_entries(
         rows.sort_by("url"),
         out,
         compression="zstd",
+        row_group_size=_GROUP_ROWS,
         use_dictionary=["state", "reason", "since"],
         column_encoding={"url": "DELTA_BYTE_ARRAY"},
         store_schema=False,
@@ -130,21 +166,23 @@ def with_entries(
 
 def _remembered(rows: pa.Table) -> pa.Table:
     """Return the rows of a table without those of files that were never placed, and do not exist any more."""
-    return rows.filter(pc.not_equal(pc.cast(rows["state"], pa.string()), "forgotten"))
+    is_kept = pc.not_equal(pc.cast(rows["state"], pa.string()), "forgotten")
+    return rows if pc.all(is_kept).as_py() is not False else rows.filter(is_kept)
 
 
 def _joined(before: pa.Table, after: pa.Table) -> pa.Table:
     """Return the rows of two tables; of a file that is in both, that of the second."""
     if before.num_rows:
         before = before.filter(pc.invert(pc.is_in(before["url"], value_set=after["url"].combine_chunks())))
-    return pa.concat_tables([before, after]).unify_dictionaries()
+        return pa.concat_tables([before, after]).unify_dictionaries()
+    return after
 
 
 def _decoded(page: LedgerPage, data: bytes) -> pa.Table:
     if len(data) != page.size or zlib.crc32(data) != page.crc32:
         raise MalformedFileError(f"the page '{page.name}' of the ledger is damaged: restore the store")
     try:
-        found = pq.read_table(io.BytesIO(data), read_dictionary=["state", "reason"]).cast(SCHEMA)
+        found = pq.ParquetFile(pa.BufferReader(data), read_dictionary=["state", "reason"]).read().cast(SCHEMA)
     except (pa.ArrowException, ValueError, KeyError) as error:
         raise MalformedFileError(f"the page '{page.name}' of the ledger is damaged: {error}") from error
     return found

@@ -375,6 +375,7 @@ class Repository:
         *,
         recipe: Recipe | str | os.PathLike[str] | None = None,
         retry: bool = False,
+        reopen: bool = False,
         sample: int = 8,
         executor: ExecutorLike = None,
         cache: str | os.PathLike[str] | None = None,
@@ -384,7 +385,8 @@ class Repository:
         """Bring the store up to date with the files of its recipe: list them, and place those that are new or changed.
 
         Files that the ledger knows are not opened. All files that fit are placed in one commit. A file that does not
-        fit is quarantined with the reason, and opened again when it has changed. If a file of the store has changed,
+        fit is quarantined with the reason, and opened again when it has changed, or when a file that the reason names
+        has changed or vanished. A file that only lacks others waits for them. If a file of the store has changed,
         its new version replaces the old one; if that does not fit, its cells become ABSENT
         (docs/explanation/chunk-states.md). Cells of files that vanish stay. If a run is killed, the next one does all
         of it. If nothing is new, no snapshot is written.
@@ -395,6 +397,9 @@ class Repository:
             A new recipe to keep, or the path of a file of TOML. By default that of the store.
         retry
             If true, quarantined files are opened again. A new recipe does so, too.
+        reopen
+            If true, placed files are opened again, too, for example because the recipe takes more variables. If one
+            does not fit any more, nothing is committed.
         sample
             Number of new chunks to compare with what the formats' libraries read from the files.
         executor, cache
@@ -436,8 +441,8 @@ class Repository:
         snapshot 1: nothing new
         """
         used = self._own_recipe() if recipe is None else _recipe(recipe)
-        how = Sync(storage=self.objects.storage, allow=self.allow, retry=retry, sample=sample, executor=executor)
-        return self._synced(used, replace(how, cache=cache, message=message, progress=progress))
+        how = Sync(storage=self.objects.storage, allow=self.allow, retry=retry, reopen=reopen, sample=sample)
+        return self._synced(used, replace(how, executor=executor, cache=cache, message=message, progress=progress))
 
     def _own_recipe(self) -> Recipe:
         """Return the recipe of the store; one from a network may name no functions, and only files that are allowed."""

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import itertools
 import math
-from collections.abc import Collection, Iterator, Mapping
+from collections.abc import Collection, Iterable, Iterator, Mapping, Set
 from dataclasses import dataclass
 from typing import Any
 
@@ -79,6 +79,13 @@ class Shown:
             for (number, _), read_now in zip(some, concurrently(read, some, [archive.url]), strict=True):
                 found[number] += read_now
         return found
+
+    def still_shown(
+        self, sources: Mapping[int, Iterable[Location]], suspects: Set[Location], /
+    ) -> dict[int, frozenset[Location]]:
+        """Return the suspects among the sources of segments that cells still refer to."""
+        found = {number: self.still(number, own) for number, its in sources.items() if (own := suspects & set(its))}
+        return {number: frozenset(own) for number, own in found.items() if own}
 
     def still(self, number: int, suspects: Collection[Location], /) -> set[Location]:
         """Return the given sources of a segment that cells still refer to.

@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import contextlib
 import random
+import re
 import time
 from collections import Counter
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence, Set
 from dataclasses import dataclass, field, replace
 from typing import Protocol
 
@@ -28,12 +29,23 @@ from virtualstack.storage.dry_run import active_dry_run
 from virtualstack.storage.listing import list_files
 from virtualstack.verify.chunks import SampledChunk, compare_sample
 from virtualstack.vstack import recipe as recipes
-from virtualstack.vstack.files import Made, Old, Opened, Placing, Sync, fit_together, may_pass, open_files, reason_of
+from virtualstack.vstack.files import (
+    Made,
+    Old,
+    Opened,
+    Placing,
+    Sync,
+    fit_together,
+    may_pass,
+    open_files,
+    reason_of,
+    waits,
+)
 from virtualstack.vstack.format.history import OpenStore
-from virtualstack.vstack.format.ledger import Entry
+from virtualstack.vstack.format.ledger import Entry, State
 from virtualstack.vstack.format.names import SEGMENTS
 from virtualstack.vstack.format.snapshot import Snapshot
-from virtualstack.vstack.ledger import Ledger, read_ledger
+from virtualstack.vstack.ledger import Ledger, grouped, read_ledger
 from virtualstack.vstack.recipe import Recipe
 from virtualstack.vstack.refresh import masks
 from virtualstack.vstack.save import Stored
@@ -63,11 +75,13 @@ class Synced[R: _AtSnapshot]:
     pending
         URLs of files that may still be written.
     vanished
-        URLs of files that were placed, and are not listed any more; their cells stay.
+        URLs of files that the store shows, and that are not listed any more; their cells stay.
     failed
         Files that could not be reached now, with the reason; the next run tries them again.
     chunks
         Results for a sample of the new chunks.
+    notes
+        What a new recipe does not change by itself, and what does it.
     """
 
     repository: R
@@ -78,6 +92,7 @@ class Synced[R: _AtSnapshot]:
     vanished: tuple[str, ...] = ()
     failed: tuple[tuple[str, str], ...] = ()
     chunks: tuple[SampledChunk, ...] = ()
+    notes: tuple[str, ...] = ()
 
     @property
     def exit_code(self) -> int:
@@ -104,16 +119,12 @@ class Synced[R: _AtSnapshot]:
         if self.chunks:
             found = Counter(x.status for x in self.chunks)
             lines.append(f"  chunks compared with their files: {', '.join(f'{n} {x}' for x, n in found.items())}")
-        odd = [(x, y) for x in ("quarantined", "failed") for y in getattr(self, x)]
-        odd += [(x, (url, "")) for x in ("changed", "vanished") for url in getattr(self, x)]
+        odd = [(x, *y) for x in ("quarantined", "failed") for y in getattr(self, x)]
+        odd += [(x, url, "") for x in ("changed", "vanished") for url in getattr(self, x)]
         odd += [
-            ("different", (x.url, f"variable '{x.variable}': {x.reason}"))
-            for x in self.chunks
-            if x.status == "different"
+            ("different", x.url, f"variable '{x.variable}': {x.reason}") for x in self.chunks if x.status == "different"
         ]
-        lines += [f"  {what}: {url}{': ' if why else ''}{why}" for what, (url, why) in odd[:MAX_SHOWN_ITEMS]]
-        n_more = len(odd) - MAX_SHOWN_ITEMS
-        return printable("\n".join(lines + [f"  ... {n_more} more"] * (n_more > 0)))
+        return printable("\n".join([*lines, *(f"  {line}" for line in [*self.notes, *grouped(odd)])]))
 
 
 def ledger_of(store: OpenStore, snapshot: Snapshot, /) -> Ledger:
@@ -143,6 +154,10 @@ def sync[R: _AtSnapshot](store: Stored, recipe: Recipe, how: Sync, open_at: Call
     errors |= misfits
     failed = {url: error for url, error in errors.items() if may_pass(error, url)}
     bad = {url: reason_of(error) for url, error in errors.items() if url not in failed}
+    if reopened := bad.keys() & todo.reopened:
+        raise _do_not_fit({url: bad[url] for url in bad if url in reopened})
+    waiting = {url for url in bad if url not in todo.changed and waits(errors[url])}
+    bad = {url: why for url, why in bad.items() if url not in todo.resting}  # as before
     if bad and (recipe.misfit == "raise" or (placing.is_new and not kept)):
         raise _do_not_fit(bad)
     if placing.is_new and not kept:
@@ -158,7 +173,8 @@ def sync[R: _AtSnapshot](store: Stored, recipe: Recipe, how: Sync, open_at: Call
         failed |= unread | misfits
         rows += [Entry.of(todo.found[url], "pending", since=begin) for url in unread.keys() | misfits.keys()]
     for url, why in bad.items():
-        rows.append(Entry.of(todo.found[url], "masked" if url in changed else "quarantined", why, since=begin))
+        state: State = "masked" if url in changed else "waiting" if url in waiting else "quarantined"
+        rows.append(Entry.of(todo.found[url], state, why, since=begin))
     rows = list({**{row.url: row for row in rows}, **(replaced if good else {})}.values())
     snapshot = placing.write(_masked(store, made, old) if old is not None else made, rows, len(good))
     repository = open_at(snapshot)
@@ -175,7 +191,36 @@ def sync[R: _AtSnapshot](store: Stored, recipe: Recipe, how: Sync, open_at: Call
         vanished=tuple(todo.vanished),
         failed=tuple((url, reason_of(error)) for url, error in failed.items()),
         chunks=chunks,
+        notes=tuple(_notes(store, recipe, todo)),
     )
+
+
+_OPENING_KEYS = (
+    "reader",
+    "group",
+    "drop_variables",
+    "decode_times",
+    "unsupported",
+    "inline_limit",
+    "unpack",
+    "preprocess",
+    "new_dim",
+    "labels",
+)
+"""Keys of a recipe that decide what a file gives, so that placed files are not as a new recipe says."""
+
+
+def _notes(store: Stored, recipe: Recipe, todo: _Todo) -> Iterator[str]:
+    """Yield what a new recipe does not do by itself."""
+    n_placed = todo.ledger.counts.get("placed", 0) - len(todo.reopened)
+    if store.snapshot.recipe is None or recipe.text == store.snapshot.recipe or n_placed <= 0:
+        return
+    before, url = Recipe.from_toml(store.snapshot.recipe), store.opened.objects.url.rstrip("/")
+    if odd := [key for key in _OPENING_KEYS if getattr(before, key) != getattr(recipe, key)]:
+        yield (
+            f"the recipe opens files in another way ({', '.join(odd)}), and {counted(n_placed, 'placed file')} stay as "
+            f"before. Open them again with sync(reopen=True), or 'virtualstack sync {url} --reopen'"
+        )
 
 
 # -- what is new ----------------------------------------------------------------------------------------------
@@ -185,19 +230,21 @@ def sync[R: _AtSnapshot](store: Stored, recipe: Recipe, how: Sync, open_at: Call
 class _Todo:
     """What a listing says, compared with the ledger."""
 
-    known: Mapping[str, Entry]
+    ledger: Ledger
     found: Mapping[str, Location]
     wanted: list[str] = field(default_factory=list)
     pending: list[str] = field(default_factory=list)
     vanished: list[str] = field(default_factory=list)
     changed: list[str] = field(default_factory=list)
+    reopened: set[str] = field(default_factory=set)
+    resting: set[str] = field(default_factory=set)
     gone: dict[str, Entry] = field(default_factory=dict)
     rows: list[Entry] = field(default_factory=list)
 
 
 def _compared(store: Stored, recipe: Recipe, how: Sync, now: float) -> _Todo:
     """Compare the files of a recipe with the ledger; no file is opened."""
-    known = ledger_of(store.opened, store.snapshot).entries
+    ledger = ledger_of(store.opened, store.snapshot)
     found: dict[str, Location] = {}
     missing: SourceNotFoundError | None = None
     complete = None if recipe.sidecar is None else set[str]()
@@ -206,7 +253,7 @@ def _compared(store: Stored, recipe: Recipe, how: Sync, now: float) -> _Todo:
             found |= list_files([pattern], storage=how.storage)
         except SourceNotFoundError as error:
             missing = error
-            if not any(recipes.covers([pattern], url) for url in known):
+            if not any(recipes.covers([pattern], entry.url) for entry in ledger.entries()):
                 raise  # else its files have vanished
         if complete is not None:
             with contextlib.suppress(SourceNotFoundError):
@@ -215,36 +262,68 @@ def _compared(store: Stored, recipe: Recipe, how: Sync, now: float) -> _Todo:
         raise missing  # a disk that is not mounted, for example
     if complete is not None:
         found = {url: file for url, file in found.items() if url not in complete}
+    known, same, unfit = dict[str, Entry](), set[str](), list[Entry]()
+    for entry in ledger.entries():
+        file = found.get(entry.url)
+        if entry.state == "placed" and not how.reopen and file is not None and entry.is_version(file):
+            same.add(file.url)
+        else:
+            known[entry.url] = entry
     tries_again = how.retry or recipe.text != store.snapshot.recipe
-    todo = _Todo(known, found)
+    todo = _Todo(ledger, found)
     for url, file in found.items():
-        entry = known.get(url)
-        state = None if entry is None else entry.state
-        is_known = entry is not None and entry.is_version(file)
-        if entry is not None and is_known and state == "vanished" and not entry.reason:
-            todo.rows.append(Entry.of(file, "placed", since=now))
-        elif is_known and (state == "placed" or (state in ("quarantined", "masked") and not tries_again)):
+        if url in same:
             continue
+        entry_now = known.get(url)
+        state = None if entry_now is None else entry_now.state
+        is_known = entry_now is not None and entry_now.is_version(file)
+        if entry_now is not None and is_known and state == "vanished" and not entry_now.reason:
+            todo.rows.append(Entry.of(file, "placed", since=now))
+        elif entry_now is not None and is_known and state in _UNFIT and not tries_again:
+            unfit.append(entry_now)
         else:
             is_shown = state in ("placed", "masked", "vanished")
-            seen = entry.since if entry is not None and is_known else 0.0 if is_shown else now
+            seen = entry_now.since if entry_now is not None and is_known else 0.0 if is_shown else now
             is_complete = complete is None or f"{url}{recipe.sidecar}" in complete
             if is_complete and recipes.is_settled(recipe, file, seen, now):
                 todo.wanted.append(url)
-                todo.changed.extend([url] * is_shown)
+                if is_known and state == "placed":
+                    todo.reopened.add(url)
+                elif is_shown:
+                    todo.changed.append(url)
             else:
                 todo.pending.append(url)
                 if not is_shown and not (is_known and state == "pending"):
                     todo.rows.append(Entry.of(file, "pending", since=now))
-    for url, entry in known.items():
-        if entry.state == "placed" and url not in found and recipes.covers(recipe.files, url):
-            todo.vanished.append(url)
-            todo.rows.append(entry._replace(state="vanished", since=now))
-        elif entry.state in ("quarantined", "masked", "pending") and url not in found:
+    todo.wanted.sort(key=lambda url: known[url].since if url in todo.reopened else now)
+    lost = [x for x in known.values() if x.state == "placed" and x.url not in found]
+    lost = [x for x in lost if recipes.covers(recipe.files, x.url)]
+    shown = _shown_of(store, {x.url for x in lost}) if lost else set()
+    todo.vanished.extend(x.url for x in lost if x.url in shown)
+    todo.rows.extend(x._replace(state="vanished" if x.url in shown else "forgotten", since=now) for x in lost)
+    for entry in known.values():
+        if entry.state in (*_UNFIT, "pending") and entry.url not in found:
             todo.rows.append(entry._replace(state="forgotten", since=now))
+    news = {*todo.wanted, *todo.vanished}
+    for entry in unfit if news else ():
+        if entry.state == "waiting" or not news.isdisjoint(re.findall("'([^']*)'", entry.reason)):
+            todo.wanted.append(entry.url)
+            todo.resting.add(entry.url)
     rows = {**known, **{row.url: row for row in todo.rows}}
     todo.gone.update({url: row for url, row in rows.items() if row.state == "vanished" and url not in found})
     return todo
+
+
+_UNFIT = ("quarantined", "waiting", "masked")
+"""States of files that were opened, and do not fit."""
+
+
+def _shown_of(store: Stored, urls: Set[str]) -> set[str]:
+    """Return the URLs of files that cells of a store refer to."""
+    shown = shown_in(store.group, store.opened.archive(store.snapshot))
+    sources = shown.sources()
+    suspects = {x for own in sources.values() for x in own if x.url in urls}
+    return {x.url for own in shown.still_shown(sources, suspects).values() for x in own}
 
 
 def _do_not_fit(bad: Mapping[str, str]) -> CombineError:
@@ -262,8 +341,8 @@ def _is_old(source: Location, changed: Mapping[str, Location]) -> bool:
 
 def _others(todo: _Todo) -> dict[str, Location]:
     """Return the files that the store shows and that have not changed, in the order in which they were placed."""
-    rows = sorted(todo.known.values(), key=lambda row: row.since)
-    found = {row.url: todo.found[row.url] for row in rows if row.state == "placed" and row.url in todo.found}
+    rows = sorted(todo.ledger.where(["placed"]).entries(), key=lambda row: row.since)
+    found = {row.url: todo.found[row.url] for row in rows if row.url in todo.found}
     return {url: file for url, file in found.items() if url not in todo.wanted and url not in todo.pending}
 
 

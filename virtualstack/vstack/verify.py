@@ -62,13 +62,8 @@ def stale_sources(shown: Shown, storage: Storage, /) -> StaleSources:
     urls = list(dict.fromkeys(location.url for location in every))
     now = dict(zip(urls, storage.look_up(urls), strict=True))
     suspects = {x: problem for x in every if (problem := _problem(x, now[x.url], storage)) is not None}
-    still: dict[int, frozenset[Location]] = {}
-    for number, sources in by_segment.items():
-        own = suspects.keys() & sources if suspects else set()
-        seen = shown.still(number, own) if own else set()
-        if seen:
-            still[number] = frozenset(seen)
-    seen = set().union(*still.values())
+    still = shown.still_shown(by_segment, suspects.keys()) if suspects else {}
+    seen = set[Location]().union(*still.values())
     problems = sorted((problem for x, problem in suspects.items() if x in seen), key=lambda x: x.url)
     n_unknown = sum(_is_unknown(x) for x in every if x not in suspects)
     statuses: dict[str, _Status] = {}

@@ -6,7 +6,7 @@ from typing import Any, Literal, NamedTuple
 
 from virtualstack.location import Location
 
-type State = Literal["placed", "quarantined", "masked", "pending", "vanished", "forgotten"]
+type State = Literal["placed", "quarantined", "waiting", "masked", "pending", "vanished", "forgotten"]
 
 _MAX_PAGE_BYTES = 1 << 28
 
