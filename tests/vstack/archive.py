@@ -74,10 +74,15 @@ def _as_read(*files: bytes) -> xr.Dataset:
 
 
 def change_snapshot(store: Path, edit: Callable[[dict[str, Any]], object]) -> None:
-    """Change the document of the newest snapshot of a store, and that of its hint, if this is the same snapshot."""
+    """Change the document of the newest snapshot of a store, and that of its hint, if this is the same snapshot.
+
+    Chunks are not counted in it, as in stores of earlier versions, so that any grid can be claimed.
+    """
     head = newest_snapshot(store)
     before = head.read_bytes()
     document = json.loads(gzip.decompress(before))
+    for array in document["arrays"].values():
+        array.pop("counts", None)
     edit(document)
     head.write_bytes(gzip.compress(json.dumps(document).encode()))
     file = store / HINT

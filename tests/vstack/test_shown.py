@@ -22,12 +22,12 @@ def test_placements_that_are_apart_hide_nothing():
         painted = np.zeros((14,) * ndim, int)
         for row in zip(begins, counts, strict=True):
             painted[tuple(slice(b, b + c) for b, c in zip(*row, strict=True))] += 1
-        if shown._are_apart(Placements(table)):
+        if Placements(table).are_apart:
             n_apart += n > 1
             assert painted.max(initial=0) <= 1
     assert n_apart > 50
     row = np.array([[0, 0, 0, 0, 1, 1, i, 0, 1, 9] for i in (2, 0, 1)], np.int64)
-    assert shown._are_apart(Placements(row))
+    assert Placements(row).are_apart
 
 
 @settings(max_examples=examples(300))

@@ -26,6 +26,7 @@ if TYPE_CHECKING:
 
 _MAX_DRAWN_CHUNKS = 1 << 20
 _MAX_BOXES = 1024
+_MAX_WHOLE_CHUNKS = 1 << 18  # of arrays whose references a report reads whole
 _MAX_COPIED_BYTES = 1 << 26
 _TEXT_WIDTHS = (500, 300, 200, 150, 120, 100, 80, 70, 60, 50, 40, 35, 30, 25, 20, 16, 13, 10)
 _REPORT_COLUMNS = ["variable", "state", "form", "chunks", "kerchunk", "detail"]
@@ -60,7 +61,7 @@ class AccessorFacts:
     def nrefs(self) -> int:
         """Number of chunks that refer to sources.
 
-        Counting reads the pages of references that were opened lazily, one after another.
+        A vstack has the number in its snapshot. Other references that were opened lazily are read page by page.
 
         Examples
         --------
@@ -254,7 +255,7 @@ class AccessorFacts:
     def report(self) -> pd.DataFrame:
         """Return a table with one row for each variable, and one for each object that was left out or noted.
 
-        Chunks are not read. References that were opened lazily are read now.
+        Chunks are not read. References that were opened lazily are read, unless a vstack has them all alike.
 
         Returns
         -------
@@ -326,7 +327,7 @@ def _report_rows(path: str, dataset: xr.Dataset) -> Iterator[tuple[Any, ...]]:
     """Return the rows of the report of one group."""
     from virtualstack.dataset import get_refusals, virtual_array
     from virtualstack.kerchunk.writer import how_taken
-    from virtualstack.manifests.plain import describe, find_differences
+    from virtualstack.manifests.plain import describe, find_differences, why_not_plain
 
     refusals = get_refusals(dataset)
     kept = {x.path: x for x in refusals if x.kind in ("inlined", "packed")}
@@ -336,7 +337,8 @@ def _report_rows(path: str, dataset: xr.Dataset) -> Iterator[tuple[Any, ...]]:
             detail = f"{variable.dtype} {variable.shape}"
             yield name, "loaded", "", None, f"inline: {counted(variable.nbytes, 'byte')}", detail
             continue
-        array = array.whole()
+        if math.prod(array.grid.shape) <= _MAX_WHOLE_CHUNKS or why_not_plain(array) is not None:
+            array = array.whole()
         refusal = kept.get(array.name or "")
         detail = describe(replace(array, name=name))
         state, text = ("virtual", detail) if refusal is None else (refusal.kind, f"{refusal.reason}\n{detail}")

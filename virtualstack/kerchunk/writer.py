@@ -135,6 +135,8 @@ KERCHUNK = Client(name="kerchunk references", zarr_format=2, streams=True)
 
 def how_taken(array: ManifestArray, /, *, inline_limit: int = 1 << 20) -> str:
     """Return in a few words what :func:`write_kerchunk` would do with an array; no values are read."""
+    if KERCHUNK.why_not_plain(array) is None:
+        return "as it is"
     array = repack(array.whole())
     if KERCHUNK.why_not_plain(array) is None:
         return "as it is"

@@ -110,7 +110,7 @@ def array_html(array: _Shown, /) -> str:
             "States": f"{count.n_references:,} in sources, {count.n_inline:,} INLINE, {count.n_empty:,} EMPTY, "
             f"{count.n_absent:,} ABSENT",
             "Stored": human_bytes(count.nbytes),
-            "Sources": url_list([location.url for location in tables.locations]),
+            "Sources": url_list([x.url for x in tables.locations]) if tables is manifest else "not listed",
         }
     return property_table(rows)
 

@@ -15,6 +15,7 @@ from virtualstack.codecs.cf import CF
 from virtualstack.manifests.array import ManifestArray
 from virtualstack.manifests.cells import along
 from virtualstack.manifests.chunk_manifest import ChunkManifest
+from virtualstack.manifests.counted import count_states
 from virtualstack.manifests.encoding import ChunkEncoding, Fill, c_strides, native, stored_dtype
 from virtualstack.manifests.grid import ChunkAxis, ChunkGrid
 from virtualstack.printable import counted
@@ -199,16 +200,19 @@ def _listed(values: Sequence[str], most: int = 3) -> str:
 
 
 def describe(array: ManifestArray, /) -> str:
-    """Return a description of an array: its chunks, where their bytes are, and how it differs from a plain array."""
-    array = array.whole()
-    count, manifest = array.in_memory().summary(), array.in_memory().compact()
-    codecs = sorted({" + ".join(codec.name for codec in x.codecs) or "uncompressed" for x in manifest.encodings})
-    reason = why_not_plain(array)
+    """Return a description of an array: its chunks, where their bytes are, and how it differs from a plain array.
+
+    Sources are counted if the manifest is in memory.
+    """
+    count, reason = count_states(array.manifest), why_not_plain(array)
+    encodings, sources = array.manifest.usage.encodings, ""
+    if isinstance(array.manifest, ChunkManifest):
+        sources = f" in {counted(len(array.manifest.compact().locations), 'source')}"
+    codecs = sorted({" + ".join(codec.name for codec in x.codecs) or "uncompressed" for x in encodings})
     lines = [
         f"{array.dtype} {array.shape}, {array.grid!r}: {counted(count.n_chunks, 'chunk')}",
         f"{counted(count.n_references, 'reference')}, {count.n_inline} inline, {count.n_empty} EMPTY, "
-        f"{count.n_absent} ABSENT; {counted(count.nbytes, 'stored byte')} "
-        f"in {counted(len(manifest.locations), 'source')}",
+        f"{count.n_absent} ABSENT; {counted(count.nbytes, 'stored byte')}{sources}",
         f"codecs: {'; '.join(codecs) or 'none'}",
         *([] if reason is None else [f"not plain: {reason}; a vstack takes it as it is"]),
         *(f"{kind}: {line}" for kind, different in find_differences(array).items() for line in different),

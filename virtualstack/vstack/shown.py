@@ -118,7 +118,7 @@ def shown_in(group: ManifestGroup, archive: Archive, /) -> Shown:
 
 def _list_uses(path: str, array: ManifestArray, manifest: StoredManifest) -> Iterator[tuple[int, Use]]:
     found = manifest.placements_in((0,) * len(manifest.shape), manifest.shape)
-    is_apart = _are_apart(found)
+    is_apart = found.are_apart
     shape = np.array(manifest.shape, np.int64)
     ends = found.ends  # of all, once
     lows, highs, is_inside = found.begins, np.minimum(ends, shape), (ends <= shape).all(1)
@@ -126,15 +126,6 @@ def _list_uses(path: str, array: ManifestArray, manifest: StoredManifest) -> Ite
         if all(a < b for a, b in zip(low, high, strict=True)):
             rows = _run(found, i) if is_apart and is_inside[i] else None
             yield int(found.table[i, 0]), Use(path, array, tuple(low), tuple(high), rows)
-
-
-def _are_apart(placements: Placements) -> bool:
-    """Return whether placements follow each other along an axis, as those of appended files do; none hides another."""
-    orders = (np.argsort(column, kind="stable") for column in placements.begins.T)
-    return len(placements.table) < 2 or any(
-        bool((placements.begins[order[1:], axis] >= placements.ends[order[:-1], axis]).all())
-        for axis, order in enumerate(orders)
-    )
 
 
 def _run(placements: Placements, i: int) -> tuple[int, int] | None:

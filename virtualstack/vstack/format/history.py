@@ -298,6 +298,7 @@ def array_in(
             encodings=header.encodings,
             fills=header.fills,
             placements=node.placements,
+            counts=node.counts,
             token=make_token(archive.url, snapshot, path),
             is_chosen=is_chosen,
         )

@@ -26,9 +26,11 @@ from virtualstack.manifests import (
     ManifestSummary,
 )
 from virtualstack.manifests.cells import CellNumbers, begins_run, distinct_rows
+from virtualstack.manifests.chunk_manifest import Usage
 from virtualstack.manifests.manifest import UnreadManifest
 from virtualstack.manifests.paged import map_in_threads
 from virtualstack.vstack.format.archive import Archive, Segment
+from virtualstack.vstack.format.counts import Counts
 from virtualstack.vstack.format.documents import Table
 from virtualstack.vstack.format.rows import ABSENT_ROW, EMPTY_ROW, INLINE_ROW, Placements, page_rows
 
@@ -57,6 +59,8 @@ class StoredManifest(UnreadManifest):
         Tables that codes in rows point into.
     placements
         Table of placements.
+    counts
+        Counts of the cells, if the snapshot has them.
     token
         Store, snapshot and array; two manifests with the same token have the same chunks.
     is_chosen
@@ -69,6 +73,7 @@ class StoredManifest(UnreadManifest):
     encodings: tuple[ChunkEncoding, ...] = field(compare=False)
     fills: tuple[Fill, ...] = field(compare=False)
     placements: Table = field(compare=False)
+    counts: Counts | None = field(default=None, compare=False)
     token: Token
     is_chosen: bool = field(default=False, compare=False)
 
@@ -88,8 +93,18 @@ class StoredManifest(UnreadManifest):
         return ChunkManifest(entries=np.zeros(0, ENTRY), fills=self.fills, encodings=self.encodings)
 
     def summary(self) -> ManifestSummary | None:
-        """Return ``None``: a summary would have to read pages."""
-        return None
+        """Return the counts of the snapshot, or ``None`` if it has none."""
+        return None if self.counts is None else self.counts.summary()
+
+    @cached_property
+    def usage(self) -> Usage:
+        """What the entries use; nothing is read if the snapshot has counts, and its tables say the rest."""
+        counts = self.counts
+        if counts is None or len(self.encodings) > 1 or len(self.fills) > 1:
+            return super().usage
+        n_holes = counts.n_empty + counts.n_absent
+        used = self.encodings if n_holes < counts.n_cells else ()
+        return Usage(used, n_holes, counts.n_absent, n_other_fill=0, is_cut=counts.n_cut > 0)
 
     @cached_property
     def _tail(self) -> Placements:

@@ -269,6 +269,15 @@ class Placements:
             meets[: covers[-1]] = False
         return np.flatnonzero(meets)
 
+    @property
+    def are_apart(self) -> bool:
+        """True if they follow each other along an axis, as those of appended files do, so that none hides another."""
+        orders = (np.argsort(column, kind="stable") for column in self.begins.T)
+        return len(self.table) < 2 or any(
+            bool((self.begins[order[1:], axis] >= self.ends[order[:-1], axis]).all())
+            for axis, order in enumerate(orders)
+        )
+
     def find_rows(self, which: NDArray[np.intp] | int, cells: Sequence[NDArray[np.int64]], /) -> NDArray[np.int64]:
         """Return the row of each cell."""
         rows = np.broadcast_to(self.table[which, 1], np.broadcast_shapes(np.shape(which), *(x.shape for x in cells)))

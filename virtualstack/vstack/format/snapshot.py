@@ -23,6 +23,7 @@ from virtualstack.manifests.serialised.headers import (
 )
 from virtualstack.manifests.serialised.values import Heap, UnstorableError, to_count, to_mapping
 from virtualstack.printable import counted
+from virtualstack.vstack.format.counts import Counts
 from virtualstack.vstack.format.documents import Table, dump, load
 from virtualstack.vstack.format.ledger import LedgerPage, check_page
 from virtualstack.vstack.format.names import FORMAT, format_time
@@ -44,6 +45,7 @@ class ArrayNode:
     bundled: tuple[int, int] | None = None
     generation: int = 0
     merged: tuple[int, int] = (0, 0)
+    counts: Counts | None = None
 
     @property
     def n_placed(self) -> int:
@@ -209,6 +211,7 @@ def _array_document(path: str, node: ArrayNode, heap: Heap) -> dict[str, Any]:
         "bundled": node.bundled,
         "generation": node.generation,
         "merged": {"from": node.merged[0], "into": node.merged[1]},
+        **({} if node.counts is None else {"counts": list(node.counts)}),
     }
 
 
@@ -277,6 +280,7 @@ def _array_node(path: str, document: Mapping[str, Any], heap: memoryview, url: s
         bundled=None if bundled is None else _range(bundled),
         generation=to_count(document["generation"]),
         merged=(merged, left),
+        counts=Counts.from_json(document.get("counts"), header.grid.shape),
     )
 
 

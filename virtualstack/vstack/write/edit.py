@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
@@ -12,7 +13,9 @@ from virtualstack.manifests import ManifestGroup
 from virtualstack.manifests.serialised.headers import ArrayHeader
 from virtualstack.storage import Target
 from virtualstack.vstack.format.archive import Archive, Segment
+from virtualstack.vstack.format.counts import Counts
 from virtualstack.vstack.format.documents import FULL_PAGE_ROWS, MAX_TAIL_ROWS, PageRef, Table, dump
+from virtualstack.vstack.format.history import array_in
 from virtualstack.vstack.format.ledger import Entry
 from virtualstack.vstack.format.names import new_id, page_key, values_key
 from virtualstack.vstack.format.rows import Placements, width
@@ -98,7 +101,8 @@ def applied(edit: Edit, head: Snapshot, archive: Archive, target: Target, /) -> 
         segments = _with_rows(segments, [row], archive, target)
     arrays = {path: node for path, node in head.arrays.items() if path not in edit.removed}
     for path, change in edit.arrays.items():
-        arrays[path] = _changed(path, change, head.arrays.get(path), number, head.number + 1, archive, target)
+        node = _changed(change, head.arrays.get(path), number, head.number + 1, archive, target)
+        arrays[path] = replace(node, counts=_counts(path, change, node, head, archive))
     groups = {path: group for path, group in head.groups.items() if path not in edit.removed}
     ledger = head.ledger
     if edit.ledger:
@@ -118,7 +122,7 @@ def applied(edit: Edit, head: Snapshot, archive: Archive, target: Target, /) -> 
 
 
 def _changed(
-    path: str, change: ArrayEdit, old: ArrayNode | None, own: int, number: int, archive: Archive, target: Target
+    change: ArrayEdit, old: ArrayNode | None, own: int, number: int, archive: Archive, target: Target
 ) -> ArrayNode:
     header = change.header
     if change.chunk is not None:
@@ -149,6 +153,35 @@ def _changed(
         generation=number if old is None else old.generation,
         merged=merged,
     )
+
+
+def _counts(path: str, change: ArrayEdit, node: ArrayNode, head: Snapshot, archive: Archive) -> Counts | None:
+    """Return the counts of the new state of an array; only rows that it hides are read for them.
+
+    They are not known if those of a part are not, or if parts may hide each other.
+    """
+    if change.chunk is not None:
+        return None
+    old = head.arrays[path].counts if change.keeps or change.merges else Counts(0, 0, 0, 0, 0, 0)
+    if change.merges:
+        alone = change.parts[0].counts if node.placements.n == 1 else None
+        return old or alone
+    if old is None:
+        return None
+    ndim = len(node.header.grid.axes)
+    rows = [[0] * (width(ndim) - 2 * ndim) + [*part.begin, *part.shape] for part in change.parts]
+    boxes = Placements(np.array(rows, np.int64).reshape(len(rows), width(ndim)))
+    if not boxes.are_apart:
+        return None
+    if change.keeps:
+        there = array_in(head, path, archive, b"").manifest
+        for low, high in zip(boxes.begins.tolist(), np.minimum(boxes.ends, there.shape).tolist(), strict=True):
+            old = old.plus(Counts.in_box(there, low, high), -1)
+    for part in change.parts:
+        if part.counts is None:
+            return None
+        old = old.plus(part.counts)
+    return old._replace(n_absent=old.n_absent + math.prod(node.header.grid.shape) - old.n_cells)
 
 
 def rows_since(node: ArrayNode, n: int, archive: Archive, /) -> Placements | None:

@@ -25,6 +25,7 @@ from virtualstack.manifests.chunk_manifest import MAX_SPARE_ROWS
 from virtualstack.manifests.joining import JoinedManifest
 from virtualstack.manifests.view import ManifestView
 from virtualstack.vstack.format.archive import ReadPermission
+from virtualstack.vstack.format.counts import Counts
 from virtualstack.vstack.format.manifest import StoredManifest
 from virtualstack.vstack.format.rows import ABSENT_ROW, EMPTY_ROW, INLINE_ROW, width
 from virtualstack.vstack.format.snapshot import Snapshot
@@ -54,11 +55,14 @@ class Piece:
 
 @dataclass(frozen=True, slots=True)
 class PlacedPart:
-    """Placements whose codes point into separate tables."""
+    """Placements whose codes point into separate tables; the box of their cells, and its counts if they are known."""
 
     rows: NDArray[np.int64]
     encodings: tuple[ChunkEncoding, ...]
     fills: tuple[Fill, ...]
+    begin: tuple[int, ...]
+    shape: tuple[int, ...]
+    counts: Counts | None
 
 
 def stored_in(manifest: Manifest, url: str, /) -> Iterator[StoredManifest]:
@@ -161,7 +165,26 @@ def _placed_again(piece: Piece) -> PlacedPart:
     ndim = found.ndim
     rows[:, 4 + ndim : 4 + 2 * ndim] = begins - low + np.array(piece.begin, np.int64)
     rows[:, 4 + 2 * ndim :] = ends - begins
-    return PlacedPart(rows, stored.encodings, stored.fills)
+    shape = tuple((high - low).tolist())
+    counts = _counts_of(stored, piece.low, piece.high)
+    return PlacedPart(rows, stored.encodings, stored.fills, piece.begin, shape, counts)
+
+
+_MAX_COUNTED_CELLS = 1 << 20  # cells that are read to count those of a box
+
+
+def _counts_of(stored: StoredManifest, low: tuple[int, ...], high: tuple[int, ...]) -> Counts | None:
+    """Return the counts of a box of a manifest in a store; few cells of the box, or around it, are read for them."""
+    n, whole = math.prod(b - a for a, b in zip(low, high, strict=True)), math.prod(stored.shape)
+    if stored.counts is None or whole - n > _MAX_COUNTED_CELLS:
+        return Counts.in_box(stored, low, high) if n <= _MAX_COUNTED_CELLS else None
+    counts = stored.counts
+    for axis, length in enumerate(stored.shape):
+        for a, b in ((0, low[axis]), (high[axis], length)):
+            begin, end = (*low[:axis], a), (*high[:axis], b)
+            rest = stored.shape[axis + 1 :]
+            counts = counts.plus(Counts.in_box(stored, (*begin, *(0 for _ in rest)), (*end, *rest)), -1)
+    return counts
 
 
 def _written(piece: Piece, segment: SegmentWriter, columns: int) -> PlacedPart:
@@ -171,16 +194,20 @@ def _written(piece: Piece, segment: SegmentWriter, columns: int) -> PlacedPart:
     shape, first = manifest.shape, segment.row
     order = _order(manifest)
     tables = _CodeTables(dict.fromkeys(manifest.tables.encodings), dict.fromkeys(manifest.tables.fills))
-    for box in blocks(tuple(shape[axis] for axis in order), _BATCH_CELLS):
-        own = tuple(box[order.index(axis)] for axis in range(len(shape)))
-        segment.add(_rows(manifest.read(own), order, segment, tables, columns))
+
+    def written() -> Iterator[ChunkManifest]:
+        for box in blocks(tuple(shape[axis] for axis in order), _BATCH_CELLS):
+            part = manifest.read(tuple(box[order.index(axis)] for axis in range(len(shape))))
+            segment.add(_rows(part, order, segment, tables, columns))
+            yield part
+
+    counts = Counts.of(written())
     strides = [0] * len(shape)
     for i, axis in enumerate(order):
         strides[axis] = math.prod(shape[other] for other in order[i + 1 :])
     row = [OWN, first, 0, 0, *strides, *piece.begin, *shape]
-    return PlacedPart(
-        np.array(row, np.int64).reshape(1, width(len(shape))), tuple(tables.encodings), tuple(tables.fills)
-    )
+    rows = np.array(row, np.int64).reshape(1, width(len(shape)))
+    return PlacedPart(rows, tuple(tables.encodings), tuple(tables.fills), piece.begin, shape, counts)
 
 
 @dataclass(slots=True)

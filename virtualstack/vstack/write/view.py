@@ -11,7 +11,7 @@ from operator import itemgetter
 import orjson
 
 from virtualstack.errors import MalformedFileError, SourceNotFoundError, VirtualStackError
-from virtualstack.manifests import ManifestArray, ManifestGroup
+from virtualstack.manifests import ChunkManifest, ManifestArray, ManifestGroup
 from virtualstack.manifests.serialised.headers import same_header
 from virtualstack.storage import LocalTarget, ObjectStore
 from virtualstack.storage.target import Puts
@@ -139,7 +139,11 @@ def _loaded_in(group: ManifestGroup) -> Callable[[ManifestArray], bool]:
     """
     nodes = [node for _, node in group.walk()]
     arrays = [(name in node.loaded, array) for node in nodes for name, array in node.arrays.items()]
-    sizes = [(array.size * max(array.itemsize, 1), id(array)) for was, array in arrays if was or is_inline(array)]
+    sizes = [
+        (array.size * max(array.itemsize, 1), id(array))
+        for was, array in arrays
+        if was or (isinstance(array.manifest, ChunkManifest) and is_inline(array))
+    ]
     loaded, left = set[int](), _MAX_LOADED_BYTES
     for size, array in sorted(sizes, key=itemgetter(0)):
         left -= size
