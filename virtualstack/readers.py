@@ -22,6 +22,7 @@ if TYPE_CHECKING:
     from virtualstack.kerchunk.reader import Kerchunk
     from virtualstack.vstack.reader import VStack
     from virtualstack.zarr.reader import Zarr
+    from virtualstack.zarr.virtualizarr import VirtualiZarr
 
 __all__ = [
     "DMRPP",
@@ -37,6 +38,7 @@ __all__ = [
     "ReadOptions",
     "Reader",
     "VStack",
+    "VirtualiZarr",
     "Zarr",
     "find_reader",
     "list_readers",
@@ -44,6 +46,7 @@ __all__ = [
 
 _CLASSES = {target.partition(":")[2]: target for row in BUILT_IN if (target := row.target) is not None}
 _CLASSES["KerchunkDriver"] = "virtualstack.kerchunk.driver:KerchunkDriver"
+_CLASSES["VirtualiZarr"] = "virtualstack.zarr.virtualizarr:VirtualiZarr"
 
 
 def __getattr__(name: str) -> Any:

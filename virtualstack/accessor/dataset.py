@@ -41,7 +41,9 @@ class VirtualAccessor(Targets, AccessorFacts):
     """
 
     def __init__(self, dataset: xr.Dataset) -> None:
-        self._dataset = dataset
+        from virtualstack.dataset.declared import without_foreign_arrays
+
+        self._dataset = without_foreign_arrays(dataset)
 
     def _groups(self) -> dict[str, xr.Dataset]:
         return {"": self._dataset}

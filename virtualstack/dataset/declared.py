@@ -15,7 +15,7 @@ import numpy as np
 import xarray as xr
 
 from virtualstack.codecs.cf import CF
-from virtualstack.dataset.variables import virtual_array
+from virtualstack.dataset.variables import is_foreign, virtual_array, virtual_variable
 from virtualstack.errors import Remedy, WriterError
 from virtualstack.manifests import (
     CF_KEYS,
@@ -39,8 +39,9 @@ _ENCODED = _KNOWN - {"dtype"}
 def declared_dataset(dataset: xr.Dataset, /) -> xr.Dataset:
     """Return a dataset whose arrays are packed as the attributes and encoding of its variables define.
 
-    Without edits, the dataset itself is returned. No bytes are read.
+    Without edits, the dataset itself is returned. No bytes are read. Arrays of VirtualiZarr become virtual arrays.
     """
+    dataset = without_foreign_arrays(dataset)
     edits: dict[str, dict[str, Any]] = {}
     for name, variable in dataset.variables.items():
         array = virtual_array(variable)
@@ -52,6 +53,18 @@ def declared_dataset(dataset: xr.Dataset, /) -> xr.Dataset:
         if found:
             edits[str(name)] = found
     return with_edits(dataset, edits) if edits else dataset
+
+
+def without_foreign_arrays(dataset: xr.Dataset, /) -> xr.Dataset:
+    """Return a dataset in which arrays of VirtualiZarr are virtual arrays; without such arrays, the dataset itself."""
+    names = [name for name, variable in dataset.variables.items() if is_foreign(variable)]
+    if not names:
+        return dataset
+    from virtualstack.zarr.virtualizarr import array_of
+
+    made = {name: virtual_variable(array_of(str(name), dataset.variables[name])) for name in names}
+    coords = xr.Coordinates({name: x for name, x in made.items() if name in dataset.coords}, indexes={})
+    return dataset.assign({name: x for name, x in made.items() if name not in coords}).assign_coords(coords)
 
 
 def with_edits(

@@ -38,6 +38,11 @@ def virtual_array(variable: xr.Variable, /) -> ManifestArray | None:
     return data if isinstance(data, ManifestArray) else None
 
 
+def is_foreign(variable: xr.Variable, /) -> bool:
+    """Return whether a variable has an array of VirtualiZarr; nothing is imported or loaded."""
+    return type(variable._data).__module__.startswith("virtualizarr.")
+
+
 def virtual_variable(array: ManifestArray, encoding: Mapping[str, Any] | None = None, /) -> xr.Variable:
     """Return a variable over an unchanged array."""
     return xr.Variable(array.dimension_names or (), array, text_coordinates(array.attributes), encoding, fastpath=True)
