@@ -171,7 +171,7 @@ def test_other_commands_write_nothing_either(arguments, folder, capsys):
 def test_every_command_that_writes_has_a_dry_run():
     """The others only read, or serve."""
     dry = {name for name, command in cli.commands.items() if "dry_run" in {x.name for x in command.params}}
-    reading = {"readers", "log", "diff", "verify", "config", "completion", "serve", "ledger", "recipe"}
+    reading = {"readers", "log", "diff", "verify", "config", "completion", "serve", "ledger", "health", "recipe"}
     assert cli.commands.keys() - dry == reading
 
 

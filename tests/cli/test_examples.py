@@ -85,7 +85,7 @@ def test_an_example_runs(example, prepared, bucket, tmp_path, monkeypatch):
         vs.open_virtual_datatree("day.nc").virtual.to_vstack("cube.vstack", mode="w")
     if "relocate" in example:  # what is relative to the store moves with it
         vs.open_virtual_mfdataset("old/folder/*.nc").virtual.to_vstack("cube.vstack", mode="w")
-    if re.match(r"virtualstack (sync|ledger|recipe show) ", example):
+    if re.match(r"virtualstack (sync|ledger|health|recipe show) ", example):
         shutil.rmtree("cube.vstack")
         Path("recipe.toml").write_text('files = ["old/folder/*.nc"]\ndim = "time"\n')
         vs.Repository.build("cube.vstack", "recipe.toml")

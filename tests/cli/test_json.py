@@ -149,6 +149,18 @@ def sync(run):
     run("sync", "s.vstack", "--retry", "--dry-run", status=3)
 
 
+def health(run):
+    """With labels that are late, or missing, and a file that does not fit."""
+    Path("bad.nc").write_bytes(b"no file of HDF5")
+    times = {"time": np.array(["2020-01-02"], "M8[ns]")}
+    xr.Dataset({"t": ("time", [1.0])}, times).to_netcdf("good.nc", engine="netcdf4")
+    rule = 'every = "1D", first = "2020-01-01", last = "2020-01-20", late = "1D"'
+    for more in ("", ', missing = "90000D"'):
+        Path("recipe.toml").write_text(f'files = ["*d.nc"]\ndim = "time"\nexpected.time = {{{rule}{more}}}\n')
+        assert main(["sync", "h.vstack", "--recipe", "recipe.toml"]) == 3
+        run("health", "h.vstack", status=1)
+
+
 RUNS = {
     "build": lambda run: [
         run("build", "data/*.nc", "-o", "b.vstack", "--verify"),
@@ -184,6 +196,7 @@ RUNS = {
     "readers": lambda run: run("readers"),
     "sync": sync,
     "ledger": lambda run: [sync(lambda *x, **_: main([*x])), run("ledger", "s.vstack")],
+    "health": health,
     "sample": lambda run: [run("sample"), run("sample", "monthly"), run("sample", "monthly", "--dry-run")],
     "config": lambda run: run("config", "s3://bucket/"),
 }

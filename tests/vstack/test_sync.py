@@ -628,3 +628,22 @@ def test_placed_files_are_opened_again_if_the_recipe_takes_more(days, monkeypatc
     with pytest.raises(CombineError, match="3 files cannot be placed, and nothing was committed"):
         done.repository.sync(recipe=vs.Recipe(["day*.nc"], dim="time", new_dim={"x": {"name": r"(\d)"}}), reopen=True)
     assert vs.Repository.open("a.vstack").ledger().counts == {"placed": 3}
+
+
+def test_snapshots_that_the_recipe_does_not_keep_are_deleted(days, monkeypatch):
+    monkeypatch.setattr("virtualstack.vstack.sync.GRACE_SECONDS", 0)
+    recipe = vs.Recipe(["day*.nc"], dim="time", retention={"keep": 2})
+    repository = vs.Repository.build("a.vstack", recipe).repository
+    expired = []
+    for day in range(3, 6):
+        write_day(day)
+        done = repository.sync()
+        expired.append(done.expired)
+        repository = done.repository
+    assert expired == [(), (0,), (1,)]
+    assert [x.number for x in repository.log()] == [3, 2]
+    assert "1 old snapshot deleted" in repr(done)
+    assert done.repository.sync().expired == ()
+    assert repository.open_dataset()["rain"].values[:, 0].tolist() == [0, 1, 2, 3, 4, 5]
+    with pytest.raises(RecipeError, match="'retention' of the recipe"):
+        vs.Recipe(["day*.nc"], retention={"keep": 0})

@@ -8,7 +8,7 @@ import click
 
 from virtualstack.cli import options
 from virtualstack.cli.commands import command, complete_files, option
-from virtualstack.cli.facts import dry_facts, dry_text, maybe_dry, plain
+from virtualstack.cli.facts import dry_facts, dry_text, iso_time, maybe_dry, plain
 from virtualstack.cli.output import report, short_paths, show, wants_progress
 from virtualstack.cli.store import open_store, store_command, with_store
 
@@ -89,6 +89,7 @@ def run(
             "snapshot": done.repository.snapshot.number,
             "exit_code": done.exit_code,
             "files": plain(done.table),
+            "expired": done.expired,
             "notes": done.notes,
             "chunks": [{"url": x.url, "variable": x.variable, "status": x.status} for x in done.chunks],
             "dry_run": dry_facts(record),
@@ -117,6 +118,33 @@ def ledger(store: str, allow: tuple[str, ...], storage: Any, at: Any, as_json: b
         lambda: short_paths(text()),
         as_json=as_json,
     )
+
+
+@store_command(
+    "health", examples=["virtualstack health cube.vstack", "virtualstack health cube.vstack --prometheus > cube.prom"]
+)
+@options.at
+@option("--prometheus", is_flag=True, help="Print gauges in the text format of Prometheus.")
+@with_store
+def health(store: str, allow: tuple[str, ...], storage: Any, at: Any, prometheus: bool, as_json: bool) -> int:
+    """Show what a vstack lacks: labels that are late or missing, and files that do not fit."""
+    found = open_store(store, allow, storage, at).health()
+
+    def facts() -> dict[str, Any]:
+        return {
+            "store": store,
+            "snapshot": found.snapshot,
+            "time": iso_time(found.time),
+            "exit_code": found.exit_code,
+            "files": found.files,
+            "labels": found.labels,
+            **{name: [x._asdict() for x in getattr(found, name)] for name in ("late", "missing", "growth")},
+            "odd": [{"state": state, "url": url, "reason": reason} for state, url, reason in found.odd],
+            "last_placed": None if found.last_placed is None else iso_time(found.last_placed),
+        }
+
+    report(facts, lambda: found.to_prometheus().rstrip() if prometheus else short_paths(found), as_json=as_json)
+    return found.exit_code
 
 
 @command(

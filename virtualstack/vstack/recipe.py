@@ -13,7 +13,6 @@ from pathlib import Path
 from typing import Any, Literal, cast, get_args
 
 import numpy as np
-import pandas as pd
 import xarray as xr
 
 from virtualstack.combine import FromAttribute, FromName, Labelling
@@ -31,6 +30,7 @@ from virtualstack.sizes import byte_count
 from virtualstack.storage import Storage
 from virtualstack.storage.listing import fits_pattern, is_pattern
 from virtualstack.surveying.result import Survey
+from virtualstack.vstack.expected import expected_of, seconds
 
 type Misfit = Literal["quarantine", "raise"]
 
@@ -85,6 +85,10 @@ class Recipe:
         function that returns a key of a file. By default, the later file is a misfit.
     valid
         Least and greatest valid label of coordinates. A file with another label, or with a missing one, is a misfit.
+    expected
+        Labels that files are expected for: tables by dimension, with ``every`` (a period such as ``"1h"`` or
+        ``"MS"``), ``late`` and ``missing`` (how long after its begin), ``first``, ``last`` and known ``gaps``; or with
+        ``labels``. :meth:`Repository.health` compares them with those of the store.
     settle
         How long a file must not have changed before it is opened: seconds, or text such as ``"10min"``.
     sidecar
@@ -92,6 +96,9 @@ class Recipe:
     misfit
         ``"quarantine"``: a file that does not fit is noted in the ledger, and opened again when it has changed.
         ``"raise"``: nothing is committed if a file does not fit.
+    retention
+        Snapshots that stay after a run that writes one: a table with ``keep``, a number, or ``days``; with both, what
+        either keeps. By default all stay.
     relative
         If true, files in the folder that holds the store are written relative to the store.
     checksums
@@ -129,9 +136,11 @@ class Recipe:
     combine_options: Mapping[str, Any] = field(default_factory=dict)
     prefer: str | None = None
     valid: Mapping[str, Sequence[Any]] = field(default_factory=dict)
+    expected: Mapping[str, Any] = field(default_factory=dict)
     settle: float | str = 0
     sidecar: str | None = None
     misfit: Misfit = "quarantine"
+    retention: Mapping[str, int] = field(default_factory=dict)
     relative: bool = False
     checksums: bool = False
     text: str = field(default="", repr=False, compare=False)
@@ -251,7 +260,7 @@ def is_settled(recipe: Recipe, file: Location, seen: float, now: float, /) -> bo
     ``seen`` is when its version was first listed; it counts if the file has no time, or one in the future.
     """
     modified = file.last_modified
-    return now - (seen if modified is None or modified > now else modified) >= _seconds(recipe.settle)
+    return now - (seen if modified is None or modified > now else modified) >= seconds(recipe.settle)
 
 
 def check_labels(recipe: Recipe, dataset: xr.Dataset, /) -> None:
@@ -417,6 +426,12 @@ def drafted(found: Survey, files: Sequence[str], reader: str | None = None, /) -
         pair = [_label(times["first"].iloc[0]), _label(times["last"].iloc[-1])]
         lines.append(f"# valid.{_key(found.dim)} = {_value(pair)}  # labels of now; other labels make a file a misfit")
     lines += [
+        *(
+            [f'# expected.{_key(found.dim)} = {{every = "1h", late = "6h"}}  # what health compares']
+            if found.dim
+            else []
+        ),
+        "# retention = {keep = 100}  # delete older snapshots",
         '# settle = "10min"  # open a file when it has not changed for so long',
         '# sidecar = ".done"  # open a file when there is a file of this name and suffix',
         'join = "outer"  # files differ along several dimensions, and one night may bring only some of their labels'
@@ -437,13 +452,9 @@ def _label(text: str) -> float | str:
     return int(number) if number.is_integer() else number
 
 
-def _seconds(given: float | str) -> float:
-    return float(given) if not isinstance(given, str) else float(pd.Timedelta(given).total_seconds())
-
-
 def _is_duration(value: object) -> bool:
     try:
-        return not isinstance(value, bool) and _seconds(cast(Any, value)) >= 0
+        return not isinstance(value, bool) and seconds(cast(Any, value)) >= 0
     except (TypeError, ValueError):
         return False
 
@@ -506,9 +517,14 @@ _CHECKS: Mapping[str, tuple[Callable[[Any], bool], str]] = {
         lambda x: _is_table(x) and all(isinstance(y, Sequence) and len(y) == 2 for y in x.values()),
         "a table of pairs: the least and the greatest label of a coordinate",
     ),
+    "expected": (lambda x: _is_table(x) and expected_of(x) is not None, "a table of rules by dimension"),
     "settle": (_is_duration, "a number of seconds, or text such as '10min'"),
     "sidecar": _TEXT,
     "misfit": _words(Misfit),
+    "retention": (
+        lambda x: _is_table(x) and x.keys() <= {"keep", "days"} and all(type(n) is int and n > 0 for n in x.values()),
+        "a table with keep, a number of snapshots, or days, or both",
+    ),
     "relative": _BOOL,
     "checksums": _BOOL,
 }

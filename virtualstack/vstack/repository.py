@@ -44,6 +44,7 @@ from virtualstack.vstack.format.archive import ReadPermission
 from virtualstack.vstack.format.history import OpenStore
 from virtualstack.vstack.format.names import Moment, format_time
 from virtualstack.vstack.format.snapshot import Snapshot
+from virtualstack.vstack.health import Health, health
 from virtualstack.vstack.ledger import Ledger
 from virtualstack.vstack.log import Log, read_log
 from virtualstack.vstack.overwrite import write
@@ -369,6 +370,36 @@ class Repository:
         {'placed': 1}
         """
         return ledger_of(self._opened, self.snapshot)
+
+    def health(self) -> Health:
+        """Return what is late or missing, what does not fit, and how the store grows. No file is opened.
+
+        Files are those of the ledger. Labels are compared with what the recipe says by ``expected``
+        (docs/reference/recipe.md).
+
+        Returns
+        -------
+        Health
+            It shows itself as text; ``to_prometheus()`` is the text format of Prometheus.
+
+        Raises
+        ------
+        RecipeError
+            The recipe expects labels that are not like those of the store.
+
+        Examples
+        --------
+        >>> import xarray as xr
+        >>> import virtualstack as vs
+        >>> xr.Dataset({"rain": ("time", [1.0])}, {"time": [0]}).to_netcdf("day0.nc", engine="netcdf4")
+        >>> expected = {"time": {"labels": [0, 1]}}
+        >>> recipe = vs.Recipe(["day*.nc"], dim="time", expected=expected)
+        >>> vs.Repository.build("rain.vstack", recipe).repository.health().missing
+        (LabelRange(first='time 1', last='time 1', n=1),)
+        """
+        return health(
+            self.url, self.snapshot.number, self._stored.group, self.ledger(), self.recipe, self.objects.storage
+        )
 
     def sync(
         self,

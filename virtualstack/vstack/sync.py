@@ -9,6 +9,7 @@ import time
 from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence, Set
 from dataclasses import dataclass, field, replace
+from datetime import timedelta
 from typing import Protocol
 
 import numpy as np
@@ -29,6 +30,7 @@ from virtualstack.storage.dry_run import active_dry_run
 from virtualstack.storage.listing import list_files
 from virtualstack.verify.chunks import SampledChunk, compare_sample
 from virtualstack.vstack import recipe as recipes
+from virtualstack.vstack.expire import expire
 from virtualstack.vstack.files import (
     Made,
     Old,
@@ -50,6 +52,7 @@ from virtualstack.vstack.recipe import Recipe
 from virtualstack.vstack.refresh import masks
 from virtualstack.vstack.save import Stored
 from virtualstack.vstack.shown import Use, cells_of_sources, shown_in
+from virtualstack.vstack.write.commit import GRACE_SECONDS
 
 
 class _AtSnapshot(Protocol):
@@ -80,6 +83,8 @@ class Synced[R: _AtSnapshot]:
         Files that could not be reached now, with the reason; the next run tries them again.
     chunks
         Results for a sample of the new chunks.
+    expired
+        Numbers of snapshots that were deleted, as the recipe says by ``retention``.
     notes
         What a new recipe does not change by itself, and what does it.
     """
@@ -92,6 +97,7 @@ class Synced[R: _AtSnapshot]:
     vanished: tuple[str, ...] = ()
     failed: tuple[tuple[str, str], ...] = ()
     chunks: tuple[SampledChunk, ...] = ()
+    expired: tuple[int, ...] = ()
     notes: tuple[str, ...] = ()
 
     @property
@@ -119,6 +125,8 @@ class Synced[R: _AtSnapshot]:
         if self.chunks:
             found = Counter(x.status for x in self.chunks)
             lines.append(f"  chunks compared with their files: {', '.join(f'{n} {x}' for x, n in found.items())}")
+        if self.expired:
+            lines.append(f"  {counted(len(self.expired), 'old snapshot')} deleted")
         odd = [(x, *y) for x in ("quarantined", "failed") for y in getattr(self, x)]
         odd += [(x, url, "") for x in ("changed", "vanished") for url in getattr(self, x)]
         odd += [
@@ -178,6 +186,7 @@ def sync[R: _AtSnapshot](store: Stored, recipe: Recipe, how: Sync, open_at: Call
     rows = list({**{row.url: row for row in rows}, **(replaced if good else {})}.values())
     snapshot = placing.write(_masked(store, made, old) if old is not None else made, rows, len(good))
     repository = open_at(snapshot)
+    expired = _expired(store, recipe) if snapshot is not store.snapshot else ()
     chunks: tuple[SampledChunk, ...] = ()
     if kept and how.sample and active_dry_run() is None:
         with contextlib.suppress(MissingDependencyError):
@@ -191,8 +200,23 @@ def sync[R: _AtSnapshot](store: Stored, recipe: Recipe, how: Sync, open_at: Call
         vanished=tuple(todo.vanished),
         failed=tuple((url, reason_of(error)) for url, error in failed.items()),
         chunks=chunks,
+        expired=expired,
         notes=tuple(_notes(store, recipe, todo)),
     )
+
+
+def _expired(store: Stored, recipe: Recipe) -> tuple[int, ...]:
+    """Delete the snapshots that the recipe does not keep, except those that were the newest within a day."""
+    if not recipe.retention:
+        return ()
+    days = recipe.retention.get("days")
+    return expire(
+        store.opened,
+        keep=recipe.retention.get("keep"),
+        older_than=None if days is None else timedelta(days=days),
+        grace=timedelta(seconds=GRACE_SECONDS),
+        dry_run=active_dry_run() is not None,
+    ).snapshots
 
 
 _OPENING_KEYS = (
