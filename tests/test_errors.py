@@ -122,3 +122,16 @@ def test_an_array_is_no_word_of_an_option():
         with pytest.raises(ValueError, match=r"^join=.*; it must be 'exact' or 'outer'$"):
             check_word("join", value, ("exact", "outer"))
     check_word("join", np.str_("exact"), ("exact", "outer"))
+
+
+@pytest.mark.parametrize(
+    ("said", "shown"),
+    [
+        ("the chunk has 1 bytes, 'x' 21 bytes", "the chunk has 1 byte, 'x' 21 bytes"),
+        ("1 chunks of 1,001 bytes", "1 chunk of 1,001 bytes"),
+        ("group 1 has 0.1 values", "group 1 has 0.1 values"),
+    ],
+)
+def test_one_thing_is_in_the_singular(said, shown):
+    """Whoever writes a message need not count."""
+    assert str(errors.ReaderError(said)) == shown

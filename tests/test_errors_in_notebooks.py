@@ -52,12 +52,29 @@ def test_the_message_comes_first_and_frames_of_libraries_are_folded(kernel, mode
     assert "site-packages" not in shown
 
 
+@pytest.mark.parametrize(
+    ("call", "said"),
+    [
+        ("vs.open_virtual_dataset('x.nc', unsupported=3)", "ValueError: unsupported=3"),
+        ("xr.Dataset().virtual.to_kerchunk(3)", "TypeError: expected str, bytes or os.PathLike object, not int"),
+        ("vs.Repository.open(3)", "TypeError: "),
+        ("vs.convert('x.json', 'y.json', mode=3)", "TypeError: convert() got an unexpected"),
+    ],
+)
+def test_errors_of_python_are_shown_alike(kernel, call, said):
+    """Of functions, methods and class methods."""
+    shown = kernel(FAILS, "%xmode Context", call)
+    assert shown.startswith(said)
+    assert call in shown
+    assert not re.search(r"virtualstack/\w+|site-packages", shown)
+
+
 def test_all_frames_are_shown_on_request(kernel):
     """As the last line says."""
     shown = kernel(FAILS, "%xmode Context", "mine('nowhere.nc')", "%xmode Verbose", "%tb")
     assert shown.startswith("SourceNotFoundError: ")
     assert "virtualstack/api/one.py" in shown
-    assert "folded" not in shown
+    assert "are folded" not in shown
 
 
 def test_functions_of_the_user_that_fail_are_shown(kernel):

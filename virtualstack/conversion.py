@@ -7,7 +7,7 @@ from collections.abc import Iterable
 from typing import Any, Literal
 
 from virtualstack.dataset.opening import account_for
-from virtualstack.errors import Remedy, WriterError
+from virtualstack.errors import Remedy, WriterError, folding
 from virtualstack.formats.base import Reader, ReadOptions
 from virtualstack.icechunk.repositories import save_icechunk
 from virtualstack.kerchunk.append import to_kerchunk
@@ -30,6 +30,7 @@ SUFFIXES = (STORE, ICECHUNK, *REFERENCES)
 """Suffixes of targets, which name the form in which references are written."""
 
 
+@folding
 def convert(
     source: Any,
     target: str | os.PathLike[str],

@@ -29,14 +29,16 @@ Every error pickles with its attributes, so it crosses process borders whole.
 
 from __future__ import annotations
 
+import re
 import sys
 import sysconfig
 import traceback
 from collections.abc import Callable, Collection, Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass
+from functools import partial, wraps
 from pathlib import Path
-from types import TracebackType, UnionType
+from types import FunctionType, TracebackType, UnionType
 from typing import Any, Self, TypeAliasType, get_args
 
 from virtualstack.printable import counted, printable
@@ -67,6 +69,7 @@ __all__ = [
 
 
 _MAX_MESSAGE_CHARACTERS = 20_000
+_ONE = re.compile(r"(?<![\w.,/-])(1 (?:bit|byte|character|chunk|dimension|element|file|number|row|time|value))s\b")
 
 
 @dataclass(frozen=True, slots=True, repr=False)
@@ -199,6 +202,7 @@ class VirtualStackError(Exception):
         """The message without its remedies."""
         # OSError and ImportError have their own idea of str(); the message is ours. Names in it may be a stranger's.
         text = printable(str(self.args[0])) if self.args else ""
+        text = _ONE.sub(r"\1", text)
         return text if len(text) <= _MAX_MESSAGE_CHARACTERS else f"{text[:_MAX_MESSAGE_CHARACTERS]}..."
 
     def __str__(self) -> str:
@@ -208,15 +212,39 @@ class VirtualStackError(Exception):
         return _restore, (type(self), self.what, self.__dict__.copy())
 
     def _render_traceback_(self) -> list[str]:
-        """Return what IPython and notebooks show: first the message, then the user's own lines."""
-        shell = getattr(sys.modules.get("IPython"), "get_ipython", lambda: None)()
-        if shell is None:
-            return traceback.format_exception(self)
-        return _shown_in(shell.InteractiveTB, self)
+        return _shown(self)
 
 
-def _shown_in(renderer: Any, error: VirtualStackError) -> list[str]:
-    """Return an error as IPython shows it, with the message first and frames of libraries folded."""
+def folding[**P, T](call: Callable[P, T]) -> Callable[P, T]:
+    """Let notebooks show any other error of a public function as they show those of virtualstack."""
+
+    @wraps(call)
+    def folded(*args: P.args, **kwargs: P.kwargs) -> T:
+        try:
+            return call(*args, **kwargs)
+        except Exception as error:
+            if not isinstance(error, VirtualStackError) and "IPython" in sys.modules:
+                with suppress(AttributeError):  # of errors that nobody can change
+                    error._render_traceback_ = partial(_shown, error)  # type: ignore[attr-defined]
+            raise
+
+    return folded
+
+
+def folding_methods[C: type](cls: C) -> C:
+    """Let notebooks show errors of public methods as those of virtualstack."""
+    for name, x in list(vars(cls).items()):
+        if isinstance(x, FunctionType | classmethod) and not name.startswith("_"):
+            setattr(cls, name, folding(x) if isinstance(x, FunctionType) else classmethod(folding(x.__func__)))
+    return cls
+
+
+def _shown(error: Exception) -> list[str]:
+    """Return an error as IPython and notebooks show it: first the message, then the user's own lines."""
+    shell = getattr(sys.modules.get("IPython"), "get_ipython", lambda: None)()
+    if shell is None:
+        return traceback.format_exception(error)
+    renderer = shell.InteractiveTB
     is_whole = renderer.mode == "Verbose"
     found: dict[BaseException, TracebackType | None] = {}  # of the error and its causes
     cause: BaseException | None = error

@@ -121,6 +121,19 @@ def test_empty_cells_have_a_fill_value_and_no_bytes(tmp_path):
         assert np.isnan(np.frombuffer(base64.b64decode(how["fill"]), "f8")).all()
 
 
+def test_values_end_where_the_array_ends(tmp_path):
+    """Also those of stored chunks that are larger, such as tiles of a TIFF at its edge."""
+    values = np.arange(5.0 * 7).reshape(5, 7)
+    encoding = {"v": {"chunksizes": (4, 4), "contiguous": False}}
+    xr.Dataset({"v": (("y", "x"), values)}).to_netcdf(tmp_path / "a.nc", engine="netcdf4", encoding=encoding)
+    with serving({"a": tmp_path / "a.nc"}) as url:
+        for row, column in np.ndindex(2, 2):
+            data, how = get(f"{url}/-/cells/a/v/{row}.{column}")
+            part = values[4 * row : 4 * row + 4, 4 * column : 4 * column + 4]
+            found = np.frombuffer(data).reshape(part.shape if how is None else (4, 4))
+            np.testing.assert_array_equal(found[: part.shape[0], : part.shape[1]], part)
+
+
 def test_large_cells_are_split(tmp_path):
     """A variable of 80 MB in one piece is two answers, which are cut at the edge of the array."""
     shape = 2, 5, 1_000_000

@@ -13,6 +13,7 @@ import xarray as xr
 from virtualstack.accessor.facts import AccessorFacts, checked_letters, without_refusals
 from virtualstack.accessor.targets import Targets
 from virtualstack.api.values import VALUE_OPTIONS, ValueOptions
+from virtualstack.errors import folding_methods
 from virtualstack.options import VALUES, with_options
 from virtualstack.printable import counted, first_names
 
@@ -22,6 +23,7 @@ if TYPE_CHECKING:
 
 
 @xr.register_dataset_accessor("virtual")  # type: ignore[no-untyped-call]
+@folding_methods
 class VirtualAccessor(Targets, AccessorFacts):
     """The accessor ``vds.virtual``: values, changes, writers and facts of a dataset with virtual variables.
 

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 import pandas as pd
 import xarray as xr
 
-from virtualstack.errors import check_word
+from virtualstack.errors import check_word, folding_methods
 from virtualstack.printable import counted, first_names
 
 if TYPE_CHECKING:
@@ -32,6 +32,7 @@ _TEXT_WIDTHS = (500, 300, 200, 150, 120, 100, 80, 70, 60, 50, 40, 35, 30, 25, 20
 _REPORT_COLUMNS = ["variable", "state", "form", "chunks", "kerchunk", "detail"]
 
 
+@folding_methods
 class AccessorFacts:
     """Base of both accessors: facts of a dataset, which is one group, or of a tree of groups."""
 

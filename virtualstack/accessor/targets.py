@@ -7,11 +7,14 @@ from abc import abstractmethod
 from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING, Any, Literal
 
+from virtualstack.errors import folding_methods
+
 if TYPE_CHECKING:
     from virtualstack.manifests import ManifestGroup
     from virtualstack.storage import Allow, Storage, StorageLike
 
 
+@folding_methods
 class Targets:
     """Base of both accessors: writes a dataset or a tree."""
 

@@ -12,7 +12,7 @@ from virtualstack.accessor.dataset import VirtualAccessor, require_dask
 from virtualstack.accessor.facts import AccessorFacts, checked_letters, tree_to_group, without_refusals
 from virtualstack.accessor.targets import Targets
 from virtualstack.api.values import VALUE_OPTIONS, ValueOptions
-from virtualstack.errors import naming_group
+from virtualstack.errors import folding_methods, naming_group
 from virtualstack.options import VALUES, with_options
 from virtualstack.printable import counted, first_names
 
@@ -22,6 +22,7 @@ if TYPE_CHECKING:
 
 
 @xr.register_datatree_accessor("virtual")  # type: ignore[no-untyped-call]
+@folding_methods
 class VirtualTreeAccessor(Targets, AccessorFacts):
     """The accessor ``tree.virtual``: values, changes, writers and facts of a tree of virtual datasets.
 

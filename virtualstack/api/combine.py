@@ -10,13 +10,14 @@ import xarray as xr
 from virtualstack.combine import Combine, CombineOptions, Labelling, Nested, flatten, nest_like
 from virtualstack.combine import combine_datasets as combine_by
 from virtualstack.dataset import declared_dataset
-from virtualstack.errors import check_word
+from virtualstack.errors import check_word, folding
 from virtualstack.options import JOINING, Join, with_options
 from virtualstack.planning import Duplicates
 from virtualstack.storage import StorageLike
 
 
 @with_options(JOINING)
+@folding
 def combine_datasets(
     datasets: Nested[xr.Dataset],
     /,

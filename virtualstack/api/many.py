@@ -15,6 +15,7 @@ from virtualstack.combine import combine_datasets as combine_by
 from virtualstack.dataset import get_refusals, with_refusals
 from virtualstack.dataset.opening import Opening
 from virtualstack.dataset.variables import DecodeTimes
+from virtualstack.errors import folding
 from virtualstack.formats.base import Reader
 from virtualstack.manifests import ManifestGroup
 from virtualstack.options import JOINING, OPENING, Join, OnError, Unsupported, with_options
@@ -23,6 +24,7 @@ from virtualstack.storage import Allow, Stale, StorageLike
 
 
 @with_options(JOINING, OPENING)
+@folding
 def open_virtual_mfdataset(
     urls: Nested[Path | xr.Dataset],
     /,
@@ -175,6 +177,7 @@ def open_virtual_mfdataset(
 
 
 @with_options(JOINING, OPENING)
+@folding
 def open_virtual_mfdatatree(
     urls: Nested[Path | xr.DataTree],
     /,

@@ -10,6 +10,7 @@ import xarray as xr
 
 from virtualstack.dataset.opening import Opening, account_for, warn_of_groups
 from virtualstack.dataset.variables import DecodeTimes
+from virtualstack.errors import folding
 from virtualstack.formats.base import Reader
 from virtualstack.manifests import ManifestGroup
 from virtualstack.options import OPENING, Unsupported, with_options
@@ -36,6 +37,7 @@ class VirtualOptions(TreeOptions, total=False):
 
 
 @with_options(OPENING)
+@folding
 def open_virtual_dataset(
     url: Any,
     /,
@@ -117,6 +119,7 @@ def open_virtual_dataset(
 
 
 @with_options(OPENING)
+@folding
 def open_virtual_datatree(
     url: Any,
     /,

@@ -9,7 +9,7 @@ from numbers import Integral, Real
 from threading import TIMEOUT_MAX
 from typing import Any
 
-from virtualstack.errors import StorageError, VirtualStackError, check_type, check_word
+from virtualstack.errors import StorageError, VirtualStackError, check_type, check_word, folding
 from virtualstack.formats.base import Reader, ReadOptions, access_of_source, is_alone
 from virtualstack.formats.registry import find_reader
 from virtualstack.location import outermost, split_url
@@ -29,6 +29,7 @@ from virtualstack.storage.threads import forget_frames
 _MAX_CHARACTERS = 1000  # longest excerpt of a value in messages
 
 
+@folding
 def scan(
     urls: Iterable[Any],
     /,

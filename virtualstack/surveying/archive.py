@@ -18,7 +18,7 @@ from virtualstack.combine.conflicts import Rules
 from virtualstack.combine.part import Part
 from virtualstack.combine.planned import Planning, plan_of
 from virtualstack.dataset import to_dataset
-from virtualstack.errors import CombineError, VirtualStackError
+from virtualstack.errors import CombineError, VirtualStackError, folding
 from virtualstack.formats.base import Reader, ReadOptions
 from virtualstack.manifests import ManifestGroup
 from virtualstack.planning import FileFacts, Plan
@@ -48,6 +48,7 @@ from virtualstack.surveying.sequence import find_duplicates, find_missing, find_
 from virtualstack.surveying.timeline import survey_timeline
 
 
+@folding
 def survey(
     files: str | os.PathLike[str] | Iterable[str | os.PathLike[str]],
     /,

@@ -22,7 +22,14 @@ from virtualstack.combine.members import with_members
 from virtualstack.combine.precedence import Prefer, check_prefer
 from virtualstack.combine.update import updated
 from virtualstack.drawing.axes import plot_timeline
-from virtualstack.errors import ForbiddenLocationError, RecipeError, Remedy, SourceNotFoundError, check_type
+from virtualstack.errors import (
+    ForbiddenLocationError,
+    RecipeError,
+    Remedy,
+    SourceNotFoundError,
+    check_type,
+    folding_methods,
+)
 from virtualstack.formats.base import Reader, ReadOptions
 from virtualstack.location import Location, absolute_url, local_path
 from virtualstack.manifests import ManifestGroup
@@ -92,6 +99,7 @@ class _SnapshotReader:
 
 
 @dataclass(frozen=True, repr=False)
+@folding_methods
 class Repository:
     """A vstack at one of its snapshots; made by :meth:`create` or :meth:`open`.
 

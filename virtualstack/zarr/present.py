@@ -107,7 +107,7 @@ class Chunk:
             return self.stored.length
         if self.array.plain is not None or self.array.array.dtype.kind == "T":
             return None
-        return self.array.chunk_nbytes
+        return self.array.values_nbytes(self.cell)
 
     def read(self, sources: KeptSources, begin: int = 0, stop: int | None = None, /) -> Bytes:
         """Read the bytes of the chunk, or from ``begin`` to ``stop``."""
@@ -152,6 +152,16 @@ class ZarrArray:
     def chunk_nbytes(self) -> int:
         """Size of a decoded chunk in bytes; of text, a lower limit."""
         return math.prod(self.chunks) * max(self.array.dtype.itemsize, 1)
+
+    @property
+    def _is_cut(self) -> bool:
+        """If true, chunks end where the array ends; those of zarr reach beyond it."""
+        return self.client.zarr_format == "cells"
+
+    def values_nbytes(self, cell: tuple[int, ...], /) -> int:
+        """Return the bytes of a chunk that is served as values."""
+        shape = map(_length, self.grid.box(cell)) if self._is_cut else self.chunks
+        return math.prod(shape) * self.array.dtype.itemsize
 
     @property
     def is_in_memory(self) -> bool:
@@ -272,9 +282,8 @@ class ZarrArray:
         return self._encode(values)
 
     def _encode(self, values: NDArray[Any]) -> bytes:
-        """Return the bytes of the values of a chunk; a chunk of zarr reaches beyond the edge of the array."""
-        is_cut = self.client.zarr_format == "cells"
-        return encode_chunk(values if is_cut else filled_up(values, self.chunks))
+        """Return the bytes of the values of a chunk."""
+        return encode_chunk(values if self._is_cut else filled_up(values, self.chunks))
 
     def _met(self, cell: tuple[int, ...]) -> list[range]:
         """Return the cells of the array that a chunk shows, along each axis."""
