@@ -119,6 +119,25 @@ def rotated():
     return xr.Dataset(data, axes)
 
 
+def covers():
+    """Classes that change at one place, a value that is none of them, and none at all."""
+    values = np.zeros((6, 4, 8), "i1")
+    values[:, 1, 2] = [2, 2, 0, -1, 7, 7]
+    flags = {
+        "flag_values": np.array([0, 1, 2], "i1"),
+        "flag_meanings": "open_water bare forest",
+        "_FillValue": np.int8(-1),
+    }
+    lat, lon = ("lat", np.arange(10.0, 50, 10), DEGREES_NORTH), ("lon", np.arange(0.0, 80, 10), DEGREES_EAST)
+    axes = {"time": pd.date_range("2010", periods=6, freq="YS"), "lat": lat, "lon": lon}
+    return xr.Dataset({"cover": (("time", "lat", "lon"), values, flags)}, axes)
+
+
+def line():
+    """A series and nothing else."""
+    return xr.Dataset({"co2": ("time", np.arange(315.0, 415))}, {"time": pd.date_range("1958", periods=100, freq="YS")})
+
+
 def pyramid(folder):
     """A tree with an image of 2048 x 2048 cells, and its overview."""
     fine = np.add.outer(np.arange(2048.0) * 4096, np.arange(2048.0))
@@ -138,7 +157,7 @@ def pyramid(folder):
 def grids(tmp_path_factory):
     """URL of a server, and the datasets."""
     folder = tmp_path_factory.mktemp("grids")
-    datasets = {x.__name__: x() for x in (triangles, stations, section, radar, bounds, rotated)}
+    datasets = {x.__name__: x() for x in (triangles, stations, section, radar, bounds, rotated, covers, line)}
     cubes = {name: folder / f"{name}.nc" for name in datasets}
     for name, dataset in datasets.items():
         dataset.to_netcdf(cubes[name], engine="netcdf4")
@@ -273,6 +292,30 @@ def test_bounds_are_edges_and_integers_are_exact(chromium, grids):
     chromium.run("await page.getByText('Values as a table').click()")
     cells = "return page.locator('[data-value]').allInnerTexts()"
     assert [int(x) for x in chromium.run(cells)] == data[:, 0].tolist()
+    assert chromium.seen()["errors"] == []
+
+
+def test_a_series_of_classes_has_steps_and_names(chromium, grids):
+    """Only those that it has, in the order of their values; a series that is all that there is, is shown at first."""
+    url, _ = grids
+    look(chromium, url, "covers", "cover")
+    chromium.run(SAID, [[20.0, 20.0]])
+    chromium.run("await page.mouse.down(); await page.mouse.up(); await page.locator('.series path').waitFor()")
+    marks = chromium.run(
+        "return page.locator('[data-tick=value]').evaluateAll((all) => all.map((x) =>"
+        "[x.querySelector('text').textContent, Number(x.querySelector('line').getAttribute('y1')).toFixed(1)]))"
+    )
+    assert [text for text, _ in marks] == ["open water", "forest", "7"]
+    at = dict(marks)
+    path = chromium.run("return page.locator('.series path').getAttribute('d')")
+    heights = [x[1] or x[2] for x in re.findall(r"([ML][\d.]+ ([\d.]+)|V([\d.]+))", path)]
+    assert heights == [at[x] for x in ("forest", "forest", "forest", "open water", "open water", "7", "7", "7")]
+    assert [x for x in re.findall("[A-Z]", path) if x != "H"] == list("MVLVLMVL")
+    chromium.run("await page.locator('[data-series=line]').press('Home')")
+    assert chromium.text("[data-readout=series]") == "forest at 2010-01-01"
+    chromium.open(f"{url}/#cube=line", width=1200, height=900)
+    chromium.run("await page.locator('.series path').waitFor()")
+    assert chromium.text(".series h3") == "co2 along time"
     assert chromium.seen()["errors"] == []
 
 

@@ -123,7 +123,7 @@ function CubeView({ facts, made, live, cube, place, choose }: CubeViewProps) {
   }, []);
   const panels = PANELS.filter(([name]) => (live || name !== "look") && (cube.has_snapshots || name !== "snapshots"));
   const variable = variables.find((x) => x.path === place.variable) ?? typical(variables);
-  const first = live && variable && isPicture(variable) ? "look" : "variables";
+  const first = live && variable && (isPicture(variable) || isSeries(variable)) ? "look" : "variables";
   const panel = panels.some(([name]) => name === place.panel) ? place.panel : overview || failure ? first : "";
   const shown: Shown = { facts, cube: id, variables, variable, choose };
   return (
@@ -156,14 +156,17 @@ function CubeView({ facts, made, live, cube, place, choose }: CubeViewProps) {
   );
 }
 
-/** The variable that is chosen at first: the largest one that makes a picture, or else the largest one. */
+/** The variable that is chosen at first: the largest one that makes a picture, or else a series, or else the largest one. */
 function typical(variables: Variable[]): Variable | null {
   const [helpers, pictures] = [new Set(auxiliary(variables)), variables.filter(isPicture)];
-  const some = [pictures.filter((x) => !helpers.has(x)), pictures, variables].find((x) => x.length) ?? [];
+  const series = variables.filter((x) => isSeries(x) && !helpers.has(x));
+  const some = [pictures.filter((x) => !helpers.has(x)), pictures, series, variables].find((x) => x.length) ?? [];
   return some.reduce<Variable | null>((a, b) => (a && a.nbytes >= b.nbytes ? a : b), null);
 }
 
-const isPicture = (x: Variable): boolean => x.shape.length > 1 && x.shape.slice(-2).every((n) => n > 1) && /^[<>|]?(u?int|float|bool|[iufb]\d)/.test(x.dtype);
+const hasNumbers = (x: Variable): boolean => /^[<>|]?(u?int|float|bool|[iufb]\d)/.test(x.dtype);
+const isPicture = (x: Variable): boolean => x.shape.length > 1 && x.shape.slice(-2).every((n) => n > 1) && hasNumbers(x);
+const isSeries = (x: Variable): boolean => x.shape.length === 1 && hasNumbers(x);
 
 /** Where the first variable that is shown begins and ends along its dimensions, as its coordinates say. */
 function Extent(props: Shown & { live: NonNullable<LoadLive> }) {
@@ -182,7 +185,7 @@ function Extent(props: Shown & { live: NonNullable<LoadLive> }) {
     const place = part?.keep === 1 ? placeOf(await grid!.geometry(part, array.shape.map(() => 0))) : "";
     const ends = array.dims.map((dim, i) => {
       const [along, n] = [labels[i], array.shape[i]];
-      return along && n && !(place && axes.includes(i)) ? `${dim} ${live.extent(along, n)}` : "";
+      return along && n && !(place && axes.includes(i) && along.kind !== "time") ? `${dim} ${live.extent(along, n)}` : "";
     });
     return [...ends, place].filter(Boolean).join("; ");
   }, [variable!.path]);

@@ -32,14 +32,22 @@ const MAPPINGS: Record<string, (a: Numbers, all: Attributes) => string> = {
   lambert_azimuthal_equal_area: (a) => `+proj=laea +lat_0=${a("latitude_of_projection_origin")} +lon_0=${a("longitude_of_projection_origin")}`,
 };
 
-/** Return the text of a projection for proj4, or `null` if the attributes name none that is known. */
-export function definition(attributes: Attributes): string | null {
+/** What 1 of the coordinates of a projected system is in metres, as its well-known text says: some are in feet. */
+export function metresOf({ crs_wkt, spatial_ref }: Attributes): number {
+  const [horizontal] = String(crs_wkt ?? spatial_ref ?? "").split(/VERT/);
+  const units = [...horizontal.matchAll(/UNIT\["([^"]*)",\s*([\d.e+-]+)/g)];
+  return Number(units.findLast(([, name]) => /foot|feet|metre|meter/i.test(name))?.[2] ?? 1);
+}
+
+/** Return the text of a projection for proj4, and what 1 of its numbers is in metres; or `null` if the attributes name none that is known. */
+export function definition(attributes: Attributes): [string, number] | null {
   const name = String(attributes.grid_mapping_name ?? "");
   const wkt = attributes.crs_wkt ?? attributes.spatial_ref;
+  const unit = metresOf(attributes);
   const number: Numbers = (key, instead) => Number(attributes[key] ?? instead ?? NaN);
   const made = MAPPINGS[name]?.(number, attributes);
-  if (made && !made.includes("NaN")) return `${made} +x_0=${number("false_easting", 0)} +y_0=${number("false_northing", 0)} ${ellipsoid(number)} +no_defs`;
-  return typeof wkt === "string" ? wkt : null;
+  if (made && !made.includes("NaN")) return [`${made} +x_0=${number("false_easting", 0) * unit} +y_0=${number("false_northing", 0) * unit} ${ellipsoid(number)} +no_defs`, 1];
+  return typeof wkt === "string" ? [wkt, unit] : null;
 }
 
 function ellipsoid(a: Numbers): string {
@@ -52,7 +60,7 @@ function ellipsoid(a: Numbers): string {
   return inverse ? `+a=${major} +rf=${inverse}` : `+a=${major} +b=${major}`;
 }
 
-/** Return a plane of a projection; `unit` is what 1 of its coordinates is in metres (or degrees). */
+/** Return a plane of a projection; `unit` is what 1 of its coordinates is in numbers of proj4. */
 export function project(text: string, kind: Plane["kind"], units: string, unit: number): Plane | null {
   let found: { forward(at: Pair): number[]; inverse(at: Pair): number[] };
   try {

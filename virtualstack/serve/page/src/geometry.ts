@@ -394,6 +394,17 @@ export function outline(lines: Pair[][], { kind, fromLonLat }: Plane, view: Box,
   return path;
 }
 
+/** True if steps of lines are so long that they say nothing of the coast in a part of a plane. */
+export function isCoarse(lines: Pair[][], { fromLonLat }: Plane, { x, y }: Box): boolean {
+  const [width, height] = [x[1] - x[0], y[1] - y[0]];
+  const isNear = ([a, b]: Pair) => Math.abs((a - x[0]) / width - 0.5) < 0.75 && Math.abs((b - y[0]) / height - 0.5) < 0.75;
+  const steps = lines.flatMap((line) => {
+    const points = line.map(([lon, lat]) => fromLonLat!(lon, lat));
+    return points.flatMap((at, i) => (i > 0 && isNear(at) && isNear(points[i - 1]) ? [Math.hypot(at[0] - points[i - 1][0], at[1] - points[i - 1][1])] : []));
+  }).sort((a, b) => a - b);
+  return steps[steps.length >> 1] > width / 6;
+}
+
 /** Lines of longitude and latitude every so many degrees, with their texts, for what is seen of a plane. */
 export function graticule(plane: Plane, view: Box, width: number, height: number): { path: string; texts: { text: string; at: Pair }[] } {
   const seen: Pair[] = [];

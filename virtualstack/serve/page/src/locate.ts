@@ -183,13 +183,14 @@ export async function locate(cube: Cube, array: Live, path: string, variables: V
     const isAngle = name === "geostationary" && !(a.toLowerCase() in METRES);
     const kind = isRotated || /^deg/.test(a) ? "degrees" : isAngle ? "radians" : a.toLowerCase() in METRES || mapping ? "metres" : a ? "other" : "index";
     if (kind === "index") return null;
-    const factor = kind === "metres" ? (METRES[a.toLowerCase()] ?? 1) : isAngle && /^micro|^u|^µ/.test(a) ? 1e-6 : 1;
     const plain: Plane = { kind, units: a, toLonLat: null, fromLonLat: null };
-    if (!mapping) return { plane: plain, factor };
-    if (/^latitude_longitude$/.test(name)) return { plane: LONLAT, factor };
+    const angle = isAngle && /^micro|^u|^µ/.test(a) ? 1e-6 : 1;
+    if (!mapping) return { plane: plain, factor: kind === "metres" ? METRES[a.toLowerCase()] : angle };
+    if (/^latitude_longitude$/.test(name)) return { plane: LONLAT, factor: 1 };
     const crs = await import("./crs");
-    const text = crs.definition(mapping);
-    return { plane: (text && crs.project(text, kind, a, isAngle ? Number(mapping.perspective_point_height) : 1)) || plain, factor };
+    const [text, metres] = crs.definition(mapping) ?? ["", 1];
+    const plane = text ? crs.project(text, kind, a, isAngle ? Number(mapping.perspective_point_height) : 1 / metres) : null;
+    return { plane: plane ?? plain, factor: kind === "metres" ? (METRES[a.toLowerCase()] ?? crs.metresOf(mapping)) : angle };
   }
 
   /** Latitude and longitude of the same dimensions, all of the variable: of two or more, or of one that has no order. */

@@ -77,6 +77,8 @@ test("dates of all calendars are those of cftime", async () => {
   assert.equal(dates("days since 2000-01-01", "none"), null);
 });
 
+const IN_FEET = 'PROJCS["NAD83 / New York Long Island (ftUS)",GEOGCS["NAD83",DATUM["North_American_Datum_1983",SPHEROID["GRS 1980",6378137,298.257222101]],PRIMEM["Greenwich",0],UNIT["degree",0.0174532925199433]],PROJECTION["Lambert_Conformal_Conic_2SP"],PARAMETER["latitude_of_origin",40.1666666666667],PARAMETER["central_meridian",-74],PARAMETER["standard_parallel_1",41.0333333333333],PARAMETER["standard_parallel_2",40.6666666666667],PARAMETER["false_easting",984250],PARAMETER["false_northing",0],UNIT["US survey foot",0.304800609601219],AXIS["Easting",EAST],AXIS["Northing",NORTH]]';
+
 test("grid mappings are projected as PROJ does", async () => {
   const { definition, project } = await load("crs.ts");
   const wanted = [
@@ -89,16 +91,19 @@ test("grid mappings are projected as PROJ does", async () => {
     [{"grid_mapping_name": "lambert_azimuthal_equal_area", "latitude_of_projection_origin": 52.0, "longitude_of_projection_origin": 10.0, "false_easting": 4321000.0, "false_northing": 3210000.0, "semi_major_axis": 6378137.0, "inverse_flattening": 298.257222101}, [5, 50], [3962799.4509550678, 2999718.853159564]],
     [{"grid_mapping_name": "albers_conical_equal_area", "standard_parallel": [29.5, 45.5], "latitude_of_projection_origin": 23.0, "longitude_of_central_meridian": -96.0, "semi_major_axis": 6378137.0, "inverse_flattening": 298.257222101}, [-100, 40], [-338390.5875508669, 1894100.1400425644]],
     [{"grid_mapping_name": "geostationary", "perspective_point_height": 35785831.0, "longitude_of_projection_origin": 0.0, "sweep_angle_axis": "y", "semi_major_axis": 6378169.0, "semi_minor_axis": 6356583.8}, [20, 45], [1457418.5808184515, 4211689.806267617]],
+    [{ crs_wkt: IN_FEET }, [-73.9, 40.7], [308451.53470084065, 59229.20984642272]],
+    [{ crs_wkt: IN_FEET, grid_mapping_name: "lambert_conformal_conic", standard_parallel: [41.0333333333333, 40.6666666666667], latitude_of_projection_origin: 40.1666666666667, longitude_of_central_meridian: -74, false_easting: 984250, semi_major_axis: 6378137, inverse_flattening: 298.257222101 }, [-73.9, 40.7], [308451.53470084065, 59229.20984642272]],
     [{"grid_mapping_name": "lambert_conformal_conic", "standard_parallel": 25.0, "latitude_of_projection_origin": 25.0, "longitude_of_central_meridian": -95.0, "earth_radius": 6371229.0}, [-100, 40], [-441546.8791987769, 1696174.1446000328]],
   ];
   for (const [attributes, at, [x, y]] of wanted) {
-    const plane = project(definition(attributes), "metres", "m", 1);
+    const [text, metres] = definition(attributes);
+    const plane = project(text, "metres", "m", 1 / metres);
     const found = plane.fromLonLat(...at);
     assert.ok(Math.hypot(found[0] - x, found[1] - y) < 1e-3, `${attributes.grid_mapping_name}: ${found}`);
     const back = plane.toLonLat(...found);
     assert.ok(Math.hypot(back[0] - at[0], back[1] - at[1]) < 1e-6, `${attributes.grid_mapping_name}: ${back}`);
   }
-  const far = project(definition({ grid_mapping_name: "geostationary", perspective_point_height: 35786023, longitude_of_projection_origin: -75 }), "metres", "m", 1);
+  const far = project(definition({ grid_mapping_name: "geostationary", perspective_point_height: 35786023, longitude_of_projection_origin: -75 })[0], "metres", "m", 1);
   assert.deepEqual(far.fromLonLat(100, 20), [NaN, NaN]);
 });
 

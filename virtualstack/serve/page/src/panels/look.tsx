@@ -204,7 +204,7 @@ function Look({ array, labels, grid, overview, sampling: begun, live, units, nam
   const free = dims.map((_, axis) => axis).filter((axis) => !axes.includes(axis) || (axes[0] >= 0 && n < 3) || labels[axis]?.kind === "time");
   const along = free.find((axis) => labels[axis]?.kind === "time" && shape[axis] > 1) ?? free.find((axis) => /^(valid_)?t(ime)?s?$/i.test(dims[axis]) && shape[axis] > 1) ?? free.find((axis) => shape[axis] > 1) ?? free[0] ?? 0;
   const readSeries = async (point: Pair | null, isWanted = false) => {
-    if (!free.length) return;
+    if (!free.length || (n > 1 && shape[along] < 2)) return; // one value is no series
     // A series of very many chunks is cut to those around the slice.
     const most = MAX_SERIES_CHUNKS * chunks[along];
     const begin = shape[along] <= most ? 0 : Math.max(0, Math.min(view.index[along] - most / 2, shape[along] - most) | 0);
@@ -225,7 +225,7 @@ function Look({ array, labels, grid, overview, sampling: begun, live, units, nam
       const place = texts.filter(Boolean).join(", ");
       const title = `${name} along ${dims[along]}${place && ` at ${place}`}`;
       const places = labels[along] && labels[along].kind !== "text" ? labels[along].values.slice(begin, stop) : null;
-      if (turn === lastSeries.current) setSeries({ values, places, isTime: labels[along]?.kind === "time", tick: labels[along]?.tick, title, units, begin, isCut: stop - begin < shape[along], text: (i) => label(along, begin + i) });
+      if (turn === lastSeries.current) setSeries({ values, places, isTime: labels[along]?.kind === "time", tick: labels[along]?.tick, title, units, classes: kind.classes, begin, isCut: stop - begin < shape[along], text: (i) => label(along, begin + i) });
     } catch (error) {
       if (turn === lastSeries.current) setFailure(message(error));
     }

@@ -3,7 +3,7 @@
 import { useEffect, useMemo, useRef, useState } from "preact/hooks";
 import { MAP_NAMES, rangeOf, table, type Palette } from "../colours";
 import { useDark, useWidth } from "../common";
-import { graticule, outline, placeText, round, tickText, ticks, type Box, type Geometry, type Pair, type Tick } from "../geometry";
+import { graticule, isCoarse, outline, placeText, round, tickText, ticks, type Box, type Geometry, type Pair, type Tick } from "../geometry";
 import { exact, type Layer } from "../layers";
 import type { Live } from "../live";
 import { value } from "../text";
@@ -87,7 +87,8 @@ export function Picture(props: PictureProps) {
 
   const px = (x: number) => ((x - view.x[0]) / (view.x[1] - view.x[0])) * width;
   const py = (y: number) => ((view.y[1] - y) / (view.y[1] - view.y[0])) * height;
-  const shore = useMemo(() => (coast && plane.fromLonLat ? outline(coast, plane, view, width, height) : ""), [coast, plane, view, width, height]);
+  const isDrawn = useMemo(() => coast !== null && plane.fromLonLat !== null && !isCoarse(coast, plane, box), [coast, plane, box]);
+  const shore = useMemo(() => (coast && isDrawn ? outline(coast, plane, view, width, height) : ""), [coast, isDrawn, view, width, height]);
 
   const net = useMemo(() => (plane.toLonLat && plane.kind !== "lonlat" ? graticule(plane, view, width, height) : null), [plane, view, width, height]);
 
@@ -331,7 +332,7 @@ function Colours(props: ColoursState & { units: string; palette: Palette; hasNon
         {(["from", "to"] as const).map((word, i) => (
           <label class="choice number" key={word}>
             <span>{word}</span>
-            <input inputMode="decimal" size={9} data-limit={word} value={limits[i]} placeholder={value(range[i], range[1] - range[0])} onInput={(e) => setLimits(i ? [limits[0], e.currentTarget.value] : [e.currentTarget.value, limits[1]])} />
+            <input inputMode="decimal" size={11} data-limit={word} value={limits[i]} placeholder={value(range[i], range[1] - range[0])} onInput={(e) => setLimits(i ? [limits[0], e.currentTarget.value] : [e.currentTarget.value, limits[1]])} />
           </label>
         ))}
         {centre !== null && (
