@@ -68,6 +68,20 @@ def test_no_labels_are_proposed_that_decide_nothing(tmp_path):
     )
 
 
+@pytest.mark.parametrize("name", ["float_{}", "r{}"])
+def test_files_of_several_profiles_of_a_platform_follow_each_other(tmp_path, name):
+    """Labels of platforms would come several times, and names such as ``r1`` are of no members: dates differ."""
+    paths = []
+    for k in range(2):
+        platform = np.array([f"69{k}".encode()] * 2)
+        ds = xr.Dataset({"PLATFORM_NUMBER": ("N_PROF", platform), "JULD": ("N_PROF", DAYS[[3 - k, k]])})
+        paths.append(str(tmp_path / f"{name.format(k)}.nc"))
+        ds.to_netcdf(paths[-1], engine="netcdf4", unlimited_dims=["N_PROF"])
+    with pytest.raises(CombineError) as caught:
+        vs.open_virtual_mfdataset(paths)
+    assert [x.arguments for x in caught.value.remedies] == [{"combine": "nested", "concat_dim": "N_PROF"}]
+
+
 @pytest.mark.parametrize("way", ["append", "update"])
 def test_a_store_knows_from_which_variable_its_labels_are(profiles, tmp_path, way):
     store = str(tmp_path / "x.vstack")

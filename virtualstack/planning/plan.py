@@ -215,9 +215,12 @@ class _Maker:
             self._taken([[axis] for axis, _ in words], codes, members)
 
     def _are_alike(self, files: Sequence[FileFacts]) -> bool:
-        """Return whether files have the same labels."""
+        """Return whether files have the same labels, and the same coordinates along dimensions without labels."""
         dims = labelled_in_all([file.labels for file in files])
-        return not any(self._differ(files, dim) for dim in dims)
+        along = {(dim, name): x for dim, its in files[0].along.items() if dim not in dims for name, x in its.items()}
+        return not any(self._differ(files, dim) for dim in dims) and all(
+            x.equals(file.along.get(dim, {}).get(name, x)) for file in files for (dim, name), x in along.items()
+        )
 
     def _codes(self, members: Sequence[int]) -> list[NDArray[np.intp]]:
         """Return the places of files along each dimension that is known."""

@@ -202,7 +202,7 @@ def _date_attributes(files: Sequence[FileFacts]) -> list[FromAttribute]:
 def _decides(files: Sequence[FileFacts], dim: str, name: str) -> bool:
     """Return whether the values of a text variable put all files in an order."""
     labels = [x for file in files if (x := file.texts.get(dim, {}).get(name)) is not None]
-    if len(labels) < len(files) or any(x.hasnans or not x.is_monotonic_increasing for x in labels):
+    if len(labels) < len(files) or any(x.hasnans or not (x.is_monotonic_increasing and x.is_unique) for x in labels):
         return False
     places = find_places(files, [{dim: x} for x in labels])
     return bool(places) and places[0].is_disjoint
