@@ -161,6 +161,18 @@ def health(run):
         run("health", "h.vstack", status=1)
 
 
+def segment(run):
+    Path("recipe.toml").write_text('files = ["data/*.nc"]\ndim = "time"\nprefer = "last"\n')
+    run("segment", "s.vstack", "--recipe", "recipe.toml", "--partition", "1/2")
+
+
+def commit(run):
+    Path("data/f1.nc").write_bytes(b"no file of HDF5")
+    segment(lambda *x: main([*x[:-1], "1/1"]))
+    run("commit", "s.vstack", "--recipe", "recipe.toml", "--dry-run", status=3)
+    run("commit", "s.vstack", "--recipe", "recipe.toml", status=3)
+
+
 RUNS = {
     "build": lambda run: [
         run("build", "data/*.nc", "-o", "b.vstack", "--verify"),
@@ -195,6 +207,8 @@ RUNS = {
     "expire": expire,
     "readers": lambda run: run("readers"),
     "sync": sync,
+    "segment": segment,
+    "commit": commit,
     "ledger": lambda run: [sync(lambda *x, **_: main([*x])), run("ledger", "s.vstack")],
     "health": health,
     "sample": lambda run: [run("sample"), run("sample", "monthly"), run("sample", "monthly", "--dry-run")],

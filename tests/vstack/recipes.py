@@ -1,5 +1,8 @@
 """Functions that recipes name."""
 
+import os
+import time
+
 
 def described(dataset):
     """Say of rain where it is from."""
@@ -9,3 +12,13 @@ def described(dataset):
 def odd(file):
     """Return keys that cannot be compared: a number for some files, and text for others."""
     return file.url if file.url.endswith("_again.nc") else 1
+
+
+def deadly(dataset):
+    """End the process that opens a certain file, and stop at another one."""
+    name = dataset.encoding["source"].rpartition("/")[2]
+    if name == "kill.nc":
+        os._exit(9)
+    if name == "hang.nc":
+        time.sleep(600)
+    return dataset

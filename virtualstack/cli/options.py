@@ -58,6 +58,13 @@ def _count(text: str) -> int:
     return int(text)
 
 
+def _partition(text: str) -> tuple[int, int]:
+    number, _, n_parts = text.partition("/")
+    if not (number.isdecimal() and n_parts.isdecimal() and 1 <= int(number) <= int(n_parts)):
+        raise ValueError(f"{text!r} is not a number from 1 and the number of all parts, such as 17/100")
+    return int(number), int(n_parts)
+
+
 def _sample(text: str) -> int | float:
     found = re.fullmatch(r"([1-9][0-9]{0,11})|([0-9]{1,3}(?:\.[0-9]+)?)%", text)
     if found is None or (found[2] and not 0 < float(found[2]) <= 100):
@@ -187,6 +194,9 @@ def refuse_repeated_names(_: click.Context, param: click.Parameter, values: tupl
 
 POSITIVE = Value(_count)
 """A whole number from 1."""
+
+PARTITION = Value(_partition)
+"""A number from 1 and the number of all parts, such as ``17/100``."""
 
 SAMPLE = Value(_sample)
 """A number of chunks, or a percentage, as a float."""

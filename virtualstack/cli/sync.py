@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any, Literal
 
 import click
@@ -16,33 +18,73 @@ if TYPE_CHECKING:
     from virtualstack.vstack.repository import Repository
 
 
-@store_command(
-    "sync",
-    examples=[
-        "virtualstack sync cube.vstack",
-        "virtualstack sync cube.vstack --dry-run",
-        "virtualstack sync cube.vstack --recipe recipe.toml",
-    ],
-)
-@option(
+def _workers(function: Callable[..., Any]) -> Callable[..., Any]:
+    """Add the options of processes that open files."""
+    for each in (
+        option(
+            "--timeout",
+            metavar="SECONDS",
+            type=click.FloatRange(min=0, min_open=True),
+            section=options.READING,
+            help="Longest time for a partition of files; the file that takes longer is quarantined.",
+        ),
+        option(
+            "--workers",
+            metavar="N",
+            type=options.POSITIVE,
+            section=options.READING,
+            help="Number of processes that open files, if these are many [default: none].",
+        ),
+    ):
+        function = each(function)
+    return function
+
+
+@contextmanager
+def _pool(n: int | None, executor: Any) -> Iterator[Any]:
+    """Yield the processes of ``--workers``, or else the executor."""
+    if n is None:
+        yield executor
+        return
+    from virtualstack.scanning.job import KillablePool
+
+    with KillablePool(n) as pool:
+        yield pool
+
+
+_recipe = option(
     "--recipe",
     metavar="FILE",
     shell_complete=complete_files,
     help="Recipe to keep in the store; a store that does not exist is built by it [default: that of the store].",
 )
-@option("--retry", is_flag=True, help="Open quarantined files again. A new recipe does this too.")
-@option("--reopen", is_flag=True, help="Open placed files again, because the recipe takes more of them.")
-@option(
+_sample = option(
     "--sample",
     metavar="N",
     type=click.IntRange(min=0),
     default=8,
     help="Number of new chunks to compare with what the format's library reads [default: 8].",
 )
+
+
+@store_command(
+    "sync",
+    examples=[
+        "virtualstack sync cube.vstack",
+        "virtualstack sync cube.vstack --dry-run",
+        "virtualstack sync cube.vstack --recipe recipe.toml",
+        "virtualstack sync cube.vstack --workers 8",
+    ],
+)
+@_recipe
+@option("--retry", is_flag=True, help="Open quarantined files again. A new recipe does this too.")
+@option("--reopen", is_flag=True, help="Open placed files again, because the recipe takes more of them.")
+@_sample
 @options.message
 @options.dry_run
 @options.cache
 @options.executor
+@_workers
 @with_store
 def sync(store: str, recipe: str | None, **given: Any) -> int:
     """Place the new and changed files of a vstack's recipe.
@@ -64,6 +106,8 @@ def run(
     retry: bool = False,
     reopen: bool = False,
     is_new: bool = False,
+    workers: int | None = None,
+    executor: Any = None,
     **given: Any,
 ) -> int:
     """Bring a store up to date, or build it, and return the exit status."""
@@ -71,7 +115,7 @@ def run(
     from virtualstack.vstack.repository import Repository
 
     given["progress"] = wants_progress()
-    with maybe_dry(dry_run) as record:
+    with maybe_dry(dry_run) as record, _pool(workers, executor) as given["executor"]:
         repository: Repository | None = None
         try:
             repository = None if is_new else open_store(store, allow, storage)
@@ -98,6 +142,45 @@ def run(
     text = done if record is None else f"{dry_text(record, store)}\n{done}"
     report(facts, lambda: short_paths(text), as_json=as_json)
     return done.exit_code
+
+
+@store_command(
+    "segment",
+    examples=["virtualstack segment s3://bucket/cube.vstack --recipe recipe.toml --partition 17/100"],
+)
+@_recipe
+@option(
+    "--partition",
+    metavar="I/N",
+    type=options.PARTITION,
+    default="1/1",
+    help="Number of the part of the new files, from 1, and number of all parts [default: 1/1].",
+)
+@options.cache
+@options.executor
+@_workers
+@with_store
+def segment(store: str, workers: int | None, executor: Any, recipe: str | None, as_json: bool, **given: Any) -> None:
+    """Open a part of the new files of a vstack, for a later commit.
+
+    Many machines may do this at the same time. What is done is kept below the vstack, and not done again.
+    """
+    from virtualstack.vstack.repository import Repository
+
+    with _pool(workers, executor) as pool:
+        n = Repository.segment(store, recipe, executor=pool, progress=wants_progress(), **given)
+    report(lambda: {"store": store, "files": n}, lambda: f"{store}: {n:,} files opened", as_json=as_json)
+
+
+@store_command("commit", examples=["virtualstack commit s3://bucket/cube.vstack --recipe recipe.toml"])
+@_recipe
+@_sample
+@options.message
+@options.dry_run
+@with_store
+def commit(store: str, recipe: str | None, **given: Any) -> int:
+    """Place what segment has opened, in one commit. Files that it has not opened stay pending."""
+    return run(store, recipe, only_segments=True, **given)
 
 
 @store_command("ledger", examples=["virtualstack ledger cube.vstack", "virtualstack ledger cube.vstack --json"])

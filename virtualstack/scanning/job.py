@@ -13,7 +13,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from concurrent.futures import Executor, Future, ProcessPoolExecutor
 from dataclasses import dataclass
 from multiprocessing.context import SpawnContext, SpawnProcess
-from typing import Any
+from typing import Any, Self
 
 from numcodecs import zstd
 
@@ -120,51 +120,31 @@ _STDERR = 2
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Job:
-    """Settings for reading sources. A job can be pickled.
+class Work:
+    """What is done for each of many names, here or in a worker. It can be pickled.
 
     Parameters
     ----------
-    reader, options
-        Reader (``None`` to detect it) and its options, as in :func:`virtualstack.scan`.
-    storage
-        Access to the sources.
-    retries
-        Number of times a source is read again after a temporary failure.
     cache
         Cache of groups, or ``None``.
     timeout
-        Largest number of seconds for one source, or ``None``.
+        Largest number of seconds for one name, or ``None``.
     may_exit
-        If true, a source that takes longer than ``timeout`` ends the process. A library that hangs may hold its locks
+        If true, a name that takes longer than ``timeout`` ends the process. A library that hangs may hold its locks
         forever.
     """
 
-    reader: Reader | None
-    storage: Storage
-    options: ReadOptions
-    retries: int
     cache: ScanCache | None = None
     timeout: float | None = None
     may_exit: bool = False
 
     def read(self, url: str, /) -> ManifestGroup:
-        """Return the group of one source."""
-        return retry(lambda: self._read(url), self.retries)
+        """Return the group of one name, such as the URL of a source."""
+        raise NotImplementedError
 
-    def _read(self, url: str) -> ManifestGroup:
-        once = self.storage.once(url)
-        if self.cache is None:
-            return describe(url, once, self.reader, self.options)
-        limited = permitted(once, outermost(url), (*self.options.allow, *getattr(self.reader, "places", ())))
-        kept = self.cache.load(url, limited)
-        if kept is not None:
-            check_references(kept, limited)  # what was granted when it was cached may not be granted now
-            return kept
-        watched = self.cache.watch(once)
-        group = describe(url, watched, self.reader, self.options)
-        self.cache.store(url, group, watched)
-        return group
+    def only(self, urls: Sequence[str], /) -> Self:
+        """Return the work for some names, as a worker gets it."""
+        return self
 
     def try_read(self, url: str, /) -> Outcome:
         """Return the group of one source, or its error. No error is raised, so that only this file is lost."""
@@ -203,8 +183,46 @@ class Job:
             faulthandler.cancel_dump_traceback_later()
 
 
-def run(job: Job, urls: Sequence[str], /) -> bytes:
-    """Run the job in a worker, and return the pickled and compressed outcomes.
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Job(Work):
+    """Settings for reading sources. A job can be pickled.
+
+    Parameters
+    ----------
+    reader, options
+        Reader (``None`` to detect it) and its options, as in :func:`virtualstack.scan`.
+    storage
+        Access to the sources.
+    retries
+        Number of times a source is read again after a temporary failure.
+    """
+
+    reader: Reader | None
+    storage: Storage
+    options: ReadOptions
+    retries: int
+
+    def read(self, url: str, /) -> ManifestGroup:
+        """Return the group of one source."""
+        return retry(lambda: self._read(url), self.retries)
+
+    def _read(self, url: str) -> ManifestGroup:
+        once = self.storage.once(url)
+        if self.cache is None:
+            return describe(url, once, self.reader, self.options)
+        limited = permitted(once, outermost(url), (*self.options.allow, *getattr(self.reader, "places", ())))
+        kept = self.cache.load(url, limited)
+        if kept is not None:
+            check_references(kept, limited)  # what was granted when it was cached may not be granted now
+            return kept
+        watched = self.cache.watch(once)
+        group = describe(url, watched, self.reader, self.options)
+        self.cache.store(url, group, watched)
+        return group
+
+
+def run(job: Work, urls: Sequence[str], /) -> bytes:
+    """Do the work of a worker, and return the pickled and compressed outcomes.
 
     Each outcome is pickled by itself, so that an outcome that cannot be pickled loses only its own file. Groups of
     similar files compress to little more than their chunk positions.

@@ -15,7 +15,7 @@ from typing import Any, Literal
 
 from virtualstack.errors import ReaderError
 from virtualstack.location import is_remote
-from virtualstack.scanning.job import DaemonThreads, Job, KillablePool, Outcome, run, unpack_outcomes
+from virtualstack.scanning.job import DaemonThreads, KillablePool, Outcome, Work, run, unpack_outcomes
 from virtualstack.system import n_cpus
 
 type ExecutorLike = Literal["threads", "processes", "dask"] | Executor | Any | None
@@ -51,7 +51,7 @@ class Workers:
         Error classes of a task whose worker died.
     """
 
-    job: Job
+    job: Work
     executor: Executor
     make: Callable[[], Executor] | None
     n_tasks: int
@@ -64,7 +64,7 @@ class Workers:
         """Submit a task, and return its future."""
         if self.is_here:
             return self.executor.submit(self.job.read_all, urls)
-        return self.executor.submit(run, self.job, tuple(urls))
+        return self.executor.submit(run, self.job.only(urls), tuple(urls))
 
     def outcomes(self, future: Future[Any], urls: Sequence[str], /) -> list[Outcome]:
         """Return the outcome of each source of a task."""
@@ -96,7 +96,7 @@ class Workers:
             self.executor.kill()
 
 
-def find_workers(executor: ExecutorLike, job: Job, urls: Sequence[str], /) -> Workers | None:
+def find_workers(executor: ExecutorLike, job: Work, urls: Sequence[str], /) -> Workers | None:
     """Return the workers for some sources, or ``None`` to read them one after the other in this thread."""
     n = len(urls)
     any_remote = any(map(is_remote, urls))
@@ -141,7 +141,7 @@ def _n_cpus() -> int:
     return min(n_cpus(), 61)  # Windows waits for at most 61 processes
 
 
-def _check_pickles(job: Job) -> None:
+def _check_pickles(job: Work) -> None:
     try:
         pickle.dumps(job)
     except (pickle.PicklingError, TypeError, AttributeError) as error:

@@ -21,6 +21,7 @@ from virtualstack.vstack.format.history import OpenStore, listed_numbers, number
 from virtualstack.vstack.format.names import (
     BUNDLES,
     FOLDER,
+    INCOMING,
     LEDGER,
     PAGES,
     SEGMENTS,
@@ -197,11 +198,12 @@ def _unused(store: OpenStore, numbers: Sequence[int], before: float) -> list[str
     named = {key: name for keys in listed for key in keys if (name := _name_in(key))}
     used = _used(store, numbers) if named else set()
     unused = [key for key, name in named.items() if name not in used]
-    written = _written(objects, unused)
+    incoming = objects.list(INCOMING)  # segments that no run has placed
+    written = _written(objects, [*unused, *incoming])
     found = [
         key
-        for key, seconds in zip(unused, written, strict=True)
-        if (made_at(named[key]) if seconds is None else seconds) <= before
+        for key, seconds in zip([*unused, *incoming], written, strict=True)
+        if (made_at(named[key]) if seconds is None and key in named else seconds or 0.0) <= before
     ]
     if isinstance(objects.target, LocalTarget):
         found += objects.target.leftovers("", before)
@@ -297,3 +299,5 @@ def _clear_folders(objects: ObjectStore, keys: Sequence[str], before: float) -> 
         gone = {"/".join(key.split("/")[:3]) for key in keys if key.startswith(f"{SEGMENTS}/")}
         for folder in gone.union(objects.target.empty_folders(SEGMENTS, before)):
             objects.target.delete_folder(folder)
+        if any(key.startswith(f"{INCOMING}/") for key in keys):
+            objects.target.delete_folder(INCOMING)

@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import contextlib
+import math
 from collections import Counter
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Collection, Mapping, Sequence
+from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime
 from functools import cached_property
 from typing import Any, cast
@@ -69,18 +70,47 @@ class Sync:
     cache: Any = None
     progress: Progress | bool | None = None
     message: str | None = None
+    timeout: float | None = None
+    only_segments: bool = False
 
 
 # -- opening --------------------------------------------------------------------------------------------------
 
 
+type Runs = Mapping[str, Sequence[tuple[int, int]]]
+"""The elements of a file in a joined cube: for each dimension, where runs of them begin and end."""
+
+
 @dataclass(frozen=True, slots=True)
 class Opened:
-    """A file that was opened, as it will be placed."""
+    """A file that was opened, or a cube of several files, as it will be placed.
+
+    Parameters
+    ----------
+    url
+        URL of the first file.
+    dataset
+        The virtual dataset.
+    files
+        The versions of its files, by URL.
+    runs
+        Where the elements of each file of a cube are.
+    scalars
+        Dimensions of a cube that its files have as scalar coordinates.
+    """
 
     url: str
     dataset: xr.Dataset
-    file: Location
+    files: Mapping[str, Location]
+    runs: Mapping[str, Runs] = field(default_factory=dict)
+    scalars: frozenset[str] = frozenset()
+
+    @property
+    def telling(self) -> set[str]:
+        """Names of other scalar coordinates of its files, which may be labels of further dimensions."""
+        return {
+            str(name) for name, x in self.dataset.coords.items() if x.ndim == 1 and x.dims[0] in self.scalars - {name}
+        }
 
     def labels(self, dim: str, /) -> NDArray[Any]:
         """Its labels along a dimension."""
@@ -95,14 +125,99 @@ class Opened:
             found |= {(name, pd.util.hash_pandas_object(x).to_numpy().tobytes()) for name, x in indexes.items()}
         return frozenset(found)
 
+    def of_labels(self, dim: str, numbers: NDArray[np.intp], /) -> dict[str, set[int]]:
+        """Return the numbers of the labels of each file, if each label of the cube has one."""
+        whole = [(0, len(numbers))]
+        return {
+            url: {x for a, b in self.runs[url].get(dim, whole) for x in numbers[a:b].tolist()} for url in self.files
+        }
 
-def open_files(
-    files: Mapping[str, Location], recipe: Recipe, how: Sync, /
-) -> tuple[list[Opened], dict[str, Exception]]:
-    """Open files by a recipe; return the parts, and the errors by URL."""
-    if not files:
-        return [], {}
-    opening = Opening.from_options(
+    def only(self, urls: Collection[str], /) -> list[Opened]:
+        """Return the cube of some of its files; if they do not fill one, their own cubes."""
+        own = [url for url in self.files if url in urls]
+        if not own or len(own) == len(self.files):
+            return [self] if own else []
+        dims = {dim for url in own for dim in self.runs[url]}
+        cells = {url: {dim: _elements(self.runs[url][dim]) for dim in dims} for url in own}
+        at = {dim: np.unique(np.concatenate([x[dim] for x in cells.values()])) for dim in dims}
+        if math.prod(map(len, at.values())) != sum(math.prod(map(len, x.values())) for x in cells.values()):
+            return [part for url in own for part in self.only([url])]
+        scalars = self.scalars if len(own) == 1 else frozenset()  # one file is as it was opened
+        dataset = self.dataset.isel({dim: x[0] if dim in scalars else _as_slice(x) for dim, x in at.items()})
+        dataset.encoding = {**self.dataset.encoding, "source": own[0]}
+        moved = {
+            url: {dim: runs_of(np.searchsorted(at[dim], x)) for dim, x in its.items()} for url, its in cells.items()
+        }
+        return [Opened(own[0], dataset, {url: self.files[url] for url in own}, moved, self.scalars)]
+
+
+def _elements(runs: Sequence[tuple[int, int]]) -> NDArray[np.intp]:
+    return np.concatenate([np.arange(a, b) for a, b in runs]) if runs else np.arange(0)
+
+
+def runs_of(positions: NDArray[np.intp], /) -> list[tuple[int, int]]:
+    """Return where runs of consecutive positions begin and end.
+
+    >>> runs_of(np.array([0, 1, 5]))
+    [(0, 2), (5, 6)]
+    """
+    if not len(positions):
+        return []
+    ends = [*(np.flatnonzero(np.diff(positions) != 1) + 1).tolist(), len(positions)]
+    return [(int(positions[a]), int(positions[b - 1]) + 1) for a, b in zip([0, *ends[:-1]], ends, strict=True)]
+
+
+def _as_slice(positions: NDArray[np.intp]) -> slice | NDArray[np.intp]:
+    is_run = len(positions) and positions[-1] - positions[0] == len(positions) - 1
+    return slice(int(positions[0]), int(positions[-1]) + 1) if is_run else positions
+
+
+def apart(
+    parts: Sequence[Opened], stored: pd.Index[Any] | None, dim: str | None, dims: Collection[str] = (), /
+) -> list[Opened]:
+    """Return parts of which no cube has a label that a store or another part has, nor one between labels of another.
+
+    Which of two files is shown is decided file by file. Labels may alternate where a store is, but not in a new one.
+    Cubes are also divided if scalar coordinates of their files may be labels of further dimensions: of ``dims`` of the
+    store, or of others if labels repeat in a new one.
+    """
+    cubes = [part for part in parts if len(part.files) > 1]
+    dim = dim or next((name for part in cubes for runs in part.runs.values() for name in runs), None)
+    if dim is None or any(dim not in part.dataset.coords for part in cubes):
+        return [each for part in parts for url in part.files for each in part.only([url])]
+    having = [pd.Index(part.labels(dim)) for part in parts if dim in part.dataset.coords]
+    labels = having[0].append([*having[1:], *([] if stored is None else [stored])])
+    repeated, every = labels[labels.duplicated()], labels.unique().sort_values()
+    is_open = stored is None and len(repeated) > 0
+    made: list[Opened] = []
+    for part in parts:
+        telling = part.telling
+        if len(part.files) == 1:
+            made.append(part)
+            continue
+        if telling.intersection(dims) or (is_open and (telling or len(part.scalars) > 1)):
+            made += [each for url in part.files for each in part.only([url])]
+            continue
+        at = every.get_indexer(pd.Index(part.labels(dim)))
+        order = np.argsort(at)
+        runs = np.zeros(len(at), np.intp)
+        if stored is None:
+            runs[order] = np.cumsum(np.diff(at[order], prepend=at[order[0]]) > 1)
+        runs[np.isin(part.labels(dim), repeated)] = -1
+        together: dict[int, list[str]] = {}
+        for url, its in part.of_labels(dim, runs).items():
+            number = next(iter(its)) if len(its) == 1 else -1
+            if number < 0:
+                made += part.only([url])
+            else:
+                together.setdefault(number, []).append(url)
+        made += [each for urls in together.values() for each in part.only(urls)]
+    return made
+
+
+def opening_by(recipe: Recipe, how: Sync, /) -> Opening:
+    """Return the options by which a recipe opens files."""
+    return Opening.from_options(
         group=recipe.group,
         storage=how.storage,
         drop_variables=recipe.drop_variables,
@@ -112,6 +227,14 @@ def open_files(
         inline_limit=recipe.inline_limit,
         allow=how.allow,
     )
+
+
+def open_files(
+    files: Mapping[str, Location], recipe: Recipe, how: Sync, /
+) -> tuple[list[Opened], dict[str, Exception]]:
+    """Open files by a recipe; return the parts, and the errors by URL."""
+    if not files:
+        return [], {}
     preprocess, new_dim = recipes.found_preprocess(recipe), recipes.found_new_dim(recipe)
     joining = CombineOptions.from_options(
         new_dim=new_dim, labels=recipe.labels, unpack=recipe.unpack, decode_times=recipe.decode_times
@@ -120,7 +243,7 @@ def open_files(
         xr.Dataset,
         list(files),
         lambda node, opening: opening.dataset(node),
-        opening,
+        opening_by(recipe, how),
         preprocess=None,
         given=(),
         reader=recipes.found_reader(recipe),
@@ -140,7 +263,7 @@ def open_files(
                 dataset = combine_datasets([dataset], joining, storage=opened.storage)
                 dataset.encoding.setdefault("source", url)
             recipes.check_labels(recipe, dataset)
-            parts.append(Opened(url, dataset, files[url]))
+            parts.append(Opened(url, dataset, {url: files[url]}))
         except (VirtualStackError, TypeError) as error:
             errors[url] = error
     return parts, errors
@@ -184,7 +307,7 @@ class Placing:
     def __init__(self, store: Stored, recipe: Recipe, how: Sync, is_gone: IsGone) -> None:
         self._store, self.recipe, self._how, self._is_gone = store, recipe, how, is_gone
         self._prefer = recipes.found_prefer(recipe)
-        self._groups: dict[str, ManifestGroup] = {}
+        self._groups: dict[tuple[str, ...], ManifestGroup] = {}
         self._fitting = Fitting.from_options(
             join=recipe.join, options=recipe.combine_options or None, storage=how.storage
         )
@@ -199,16 +322,25 @@ class Placing:
         """Dimension whose labels are added."""
         return self.recipe.dim or growing_dimension(self._store.group)
 
+    @cached_property
+    def labels(self) -> pd.Index[Any] | None:
+        """Labels of the store along the dimension; ``None`` if the store does not exist yet."""
+        if self.is_new:
+            return None
+        return loaded_dataset(self._store.group, self._how.storage, {self.dim}).indexes.get(self.dim)
+
     def attempt(self, parts: Sequence[Opened], /) -> Made:
         """Place parts, or raise the error of the first that does not fit."""
         if self.is_new:
             return self._joined(parts), {}
-        groups = [self._group(part.url, part.dataset) for part in parts]
+        groups = [self.group(part) for part in parts]
         return updated(self._store.group, groups, self.dim, None, self._fitting, self._prefer, self._is_gone)
 
     def left(self, old: Old, parts: Sequence[Opened], /) -> pd.Index[Any] | list[Any]:
         """Return the labels at which the store shows old versions of files, and that no part has."""
-        index = loaded_dataset(self._store.group, self._how.storage, {self.dim}).indexes[self.dim]
+        index = self.labels
+        if index is None:
+            return []
         is_left = np.zeros(len(index), np.bool_)
         for cells in cells_of_sources(*old).values():
             for dim, axis, numbers in zip(
@@ -230,10 +362,12 @@ class Placing:
             if len(own)
         ]
 
-    def _group(self, url: str, dataset: xr.Dataset) -> ManifestGroup:
-        if url not in self._groups:
-            self._groups[url] = self._as_group(dataset)
-        return self._groups[url]
+    def group(self, part: Opened, /) -> ManifestGroup:
+        """Return the group of a part."""
+        key = tuple(part.files)
+        if key not in self._groups:
+            self._groups[key] = self._as_group(part.dataset)
+        return self._groups[key]
 
     def _joined(self, parts: Sequence[Opened]) -> ManifestGroup:
         """Return the first content of a store; of files with the same labels, the most preferred one counts."""
@@ -262,7 +396,7 @@ class Placing:
         return inline_nameless(group, storage=self._how.storage.with_entries(*group.accesses()))
 
     def _key(self, part: Opened) -> Any:
-        modified = part.file.last_modified
+        modified = part.files[part.url].last_modified
         if not callable(self._prefer):
             return modified or 0.0
         when = None if modified is None else datetime.fromtimestamp(modified, UTC)
@@ -309,26 +443,33 @@ def fit_together(parts: Sequence[Opened], placing: Placing) -> tuple[list[Opened
     kept: list[Opened] = []
     made: Made | None = None
     errors: dict[str, Exception] = {}
+    unplaced: list[Opened] = []
     todo = [list(parts)] if parts else []
-    order = {part.url: number for number, part in enumerate(parts)}
+    order = {url: number for number, url in enumerate(url for part in parts for url in part.files)}
     while todo:
         some = todo.pop()
         try:
             made = placing.attempt(sorted([*kept, *some], key=lambda part: order[part.url]))
             kept += some
         except (CombineError, ReaderError, StorageError, WriterError) as error:
-            if len(some) == 1:
+            if len(some) == 1 and len(some[0].files) == 1:
                 errors[some[0].url] = error
+                unplaced += some
                 continue
             if not placing.is_new and not kept and not errors:
                 placing.attempt([])  # raises what is wrong with the store
             if placing.is_new and not kept and not errors:
                 kinds = {part.url: part.kind(placing.recipe.dim) for part in some}
-                counts = Counter(kinds.values())
+                counts = Counter(kinds[part.url] for part in some for _ in part.files)
                 some = sorted(some, key=lambda part: -counts[kinds[part.url]])
-            half = len(some) // 2
-            todo += [some[half:], some[:half]]
-    for group in _partners([part for part in parts if part.url in errors and waits(errors[part.url])]):
+            if len(some) == 1:
+                urls = list(some[0].files)
+                half = len(urls) // 2
+                todo += [some[0].only(urls[half:]), some[0].only(urls[:half])]
+            else:
+                half = len(some) // 2
+                todo += [some[half:], some[:half]]
+    for group in _partners([part for part in unplaced if waits(errors[part.url])]):
         some = [part for part in group if part.url in errors]
         with contextlib.suppress(CombineError, ReaderError, StorageError, WriterError):
             made = placing.attempt(sorted([*kept, *some], key=lambda part: order[part.url]))

@@ -301,13 +301,18 @@ def check_dimensions(recipe: Recipe, group: ManifestGroup, /) -> None:
     RecipeError
         ``dim``, or a key of ``labels``, is no dimension of the store.
     """
-    dims = {x for _, node in group.walk() for array in node.arrays.values() for x in array.dimension_names or ()}
+    dims = dimensions_of(group)
     named = [("dim", recipe.dim)] * (recipe.dim is not None) + [("labels", x) for x in recipe.labels]
     for key, dim in named:
         if dim not in dims:
             raise _error(
                 recipe.text, key, f"names '{dim}', which is no dimension; there are {first_names(sorted(dims))}"
             )
+
+
+def dimensions_of(group: ManifestGroup, /) -> set[str]:
+    """Return the names of all dimensions of a store."""
+    return {x for _, node in group.walk() for array in node.arrays.values() for x in array.dimension_names or ()}
 
 
 # -- what it names ------------------------------------------------------------------------------------------

@@ -62,7 +62,7 @@ from virtualstack.vstack.refresh import Refreshed, refresh
 from virtualstack.vstack.relocate import relocate
 from virtualstack.vstack.rescan import Rescan
 from virtualstack.vstack.save import Stored, base_of, save
-from virtualstack.vstack.sync import Synced, ledger_of, sync
+from virtualstack.vstack.sync import Synced, ledger_of, segment, sync
 from virtualstack.vstack.verify import StoreVerification, verify
 from virtualstack.vstack.write.commit import GRACE_SECONDS
 
@@ -283,6 +283,8 @@ class Repository:
         sample: int = 8,
         executor: ExecutorLike = None,
         cache: str | os.PathLike[str] | None = None,
+        timeout: float | None = None,
+        only_segments: bool = False,
         message: str | None = None,
         progress: Progress | bool | None = None,
     ) -> Synced[Repository]:
@@ -302,8 +304,16 @@ class Repository:
             Access to the store and its sources.
         sample
             Number of chunks to compare with what the formats' libraries read from the files.
-        executor, cache
-            What reads the files, and a folder that keeps results, as in :func:`virtualstack.scan`.
+        executor
+            What opens the files, as in :func:`virtualstack.scan`. If there are more than 256, its workers open and
+            join partitions of them, and write the results below the store: see :meth:`segment`.
+        cache
+            Folder or URL that keeps results, as in :func:`virtualstack.scan`.
+        timeout
+            Largest number of seconds for a partition. If a worker takes longer or dies, its files are tried in halves,
+            so that only the file at fault is quarantined. A worker that takes longer is ended, unless it is a thread.
+        only_segments
+            If true, only what :meth:`segment` has made is placed. Other files count as pending.
         message
             Message of the snapshot, for the log.
         progress
@@ -339,8 +349,89 @@ class Repository:
         (found,), reached = Storage.from_option(storage).with_users([absolute_url(url)])
         objects = ObjectStore(found, reached, allow)
         base = base_of(objects, ManifestGroup(), "w-")
-        how = Sync(storage=reached, allow=allow, sample=sample, executor=executor, cache=cache, progress=progress)
-        return cls(objects, base, allow)._synced(_recipe(recipe), replace(how, message=message))
+        how = Sync(
+            storage=reached,
+            allow=allow,
+            sample=sample,
+            executor=executor,
+            cache=cache,
+            timeout=timeout,
+            only_segments=only_segments,
+            message=message,
+            progress=progress,
+        )
+        return cls(objects, base, allow)._synced(_recipe(recipe), how)
+
+    @classmethod
+    def segment(
+        cls,
+        url: str | os.PathLike[str],
+        recipe: Recipe | str | os.PathLike[str] | None = None,
+        /,
+        *,
+        partition: tuple[int, int] = (1, 1),
+        allow: Allow = (),
+        storage: StorageLike = None,
+        executor: ExecutorLike = None,
+        cache: str | os.PathLike[str] | None = None,
+        timeout: float | None = None,
+        progress: Progress | bool | None = None,
+    ) -> int:
+        """Open and join a part of the new files of a store, and keep the results below it, for a later :meth:`sync`.
+
+        Many machines may do this at the same time. A :meth:`build` or :meth:`sync` then places all results in one
+        commit, and opens only what is missing.
+
+        Parameters
+        ----------
+        url
+            Local path or URL of the store, which need not exist yet.
+        recipe
+            The recipe, or the path of a file of TOML. By default that of the store.
+        partition
+            Number of the part, from 1, and number of all parts.
+        allow, storage
+            As in :meth:`open`.
+        executor, cache, timeout, progress
+            As in :meth:`sync`.
+
+        Returns
+        -------
+        int
+            Number of files of this part that were new.
+
+        Raises
+        ------
+        RecipeError
+            The store has no recipe, or the recipe is not valid.
+        SourceNotFoundError
+            A pattern matches no file, or there is neither a store nor a recipe.
+
+        Examples
+        --------
+        >>> import xarray as xr
+        >>> import virtualstack as vs
+        >>> for day in range(4):
+        ...     part = xr.Dataset({"rain": ("time", [1.0 + day])}, {"time": [day]})
+        ...     part.to_netcdf(f"day{day}.nc", engine="netcdf4")
+        >>> recipe = vs.Recipe(["day*.nc"], dim="time")
+        >>> [vs.Repository.segment("rain.vstack", recipe, partition=(n, 2)) for n in (1, 2)]
+        [2, 2]
+        >>> vs.Repository.build("rain.vstack", recipe, only_segments=True).repository.ledger()
+        <ledger of 4 files: 4 placed>
+        """
+        (found,), reached = Storage.from_option(storage).with_users([absolute_url(url)])
+        objects = ObjectStore(found, reached, allow)
+        try:
+            repository = cls(objects, open_snapshot(objects, None), allow)
+        except SourceNotFoundError:
+            if recipe is None:
+                raise
+            repository = cls(objects, base_of(objects, ManifestGroup(), "w-"), allow)
+        used = repository._own_recipe() if recipe is None else _recipe(recipe)
+        named = reached.with_users([absolute_url(x) for x in used.files])[1]
+        how = Sync(storage=named, allow=allow, executor=executor, cache=cache, timeout=timeout, progress=progress)
+        return segment(repository._stored, used, partition, how)
 
     @property
     def recipe(self) -> Recipe | None:
@@ -418,6 +509,8 @@ class Repository:
         sample: int = 8,
         executor: ExecutorLike = None,
         cache: str | os.PathLike[str] | None = None,
+        timeout: float | None = None,
+        only_segments: bool = False,
         message: str | None = None,
         progress: Progress | bool | None = None,
     ) -> Synced[Repository]:
@@ -441,8 +534,16 @@ class Repository:
             does not fit any more, nothing is committed.
         sample
             Number of new chunks to compare with what the formats' libraries read from the files.
-        executor, cache
-            What reads the files, and a folder that keeps results, as in :func:`virtualstack.scan`.
+        executor
+            What opens the files, as in :func:`virtualstack.scan`. If there are more than 256, its workers open and
+            join partitions of them, and write the results below the store: see :meth:`segment`.
+        cache
+            Folder or URL that keeps results, as in :func:`virtualstack.scan`.
+        timeout
+            Largest number of seconds for a partition. If a worker takes longer or dies, its files are tried in halves,
+            so that only the file at fault is quarantined. A worker that takes longer is ended, unless it is a thread.
+        only_segments
+            If true, only what :meth:`segment` has made is placed. Other files count as pending.
         message
             Message of the snapshot, for the log.
         progress
@@ -480,8 +581,20 @@ class Repository:
         snapshot 1: nothing new
         """
         used = self._own_recipe() if recipe is None else _recipe(recipe)
-        how = Sync(storage=self.objects.storage, allow=self.allow, retry=retry, reopen=reopen, sample=sample)
-        return self._synced(used, replace(how, executor=executor, cache=cache, message=message, progress=progress))
+        how = Sync(
+            storage=self.objects.storage,
+            allow=self.allow,
+            retry=retry,
+            reopen=reopen,
+            sample=sample,
+            executor=executor,
+            cache=cache,
+            timeout=timeout,
+            only_segments=only_segments,
+            message=message,
+            progress=progress,
+        )
+        return self._synced(used, how)
 
     def _own_recipe(self) -> Recipe:
         """Return the recipe of the store; one from a network may name no functions, and only files that are allowed."""

@@ -20,12 +20,14 @@ from virtualstack.combine.precedence import is_changed
 from virtualstack.dataset import virtual_array
 from virtualstack.errors import (
     CombineError,
+    ConflictError,
     MissingDependencyError,
     SourceNotFoundError,
 )
 from virtualstack.location import Location
 from virtualstack.manifests.manifest import Overlay
 from virtualstack.printable import MAX_SHOWN_ITEMS, counted, printable
+from virtualstack.storage import ObjectStore
 from virtualstack.storage.dry_run import active_dry_run
 from virtualstack.storage.listing import list_files
 from virtualstack.verify.chunks import SampledChunk, compare_sample
@@ -37,6 +39,7 @@ from virtualstack.vstack.files import (
     Opened,
     Placing,
     Sync,
+    apart,
     fit_together,
     may_pass,
     open_files,
@@ -51,6 +54,7 @@ from virtualstack.vstack.ledger import Ledger, grouped, read_ledger
 from virtualstack.vstack.recipe import Recipe
 from virtualstack.vstack.refresh import masks
 from virtualstack.vstack.save import Stored
+from virtualstack.vstack.segments import N_FILES, make_segments, ready_segments, remove_segments
 from virtualstack.vstack.shown import Use, cells_of_sources, shown_in
 from virtualstack.vstack.write.commit import GRACE_SECONDS
 
@@ -142,9 +146,32 @@ def ledger_of(store: OpenStore, snapshot: Snapshot, /) -> Ledger:
 
 def sync[R: _AtSnapshot](store: Stored, recipe: Recipe, how: Sync, open_at: Callable[[Snapshot], R], /) -> Synced[R]:
     """Bring a store up to date, or build it if it is empty; ``open_at`` opens the repository at a snapshot."""
-    recipe, begin = recipes.kept(recipe), time.time()
+    recipe, gathered = recipes.kept(recipe), _Gathered()
+    for _ in range(_MAX_TRIES):
+        try:
+            done = _synced(store, recipe, how, open_at, gathered)
+        except ConflictError:
+            if store.snapshot.number < 0:
+                raise
+            time.sleep(random.uniform(0.1, 1.0))  # several writers do not meet again
+            store = Stored.newest(store.opened.objects, how.allow)
+        else:
+            remove_segments(store.opened.objects, gathered.segments)
+            return done
+    return _synced(store, recipe, how, open_at, gathered)
+
+
+_MAX_TRIES = 20
+"""How often files are placed again if other writers were faster."""
+
+
+def _synced[R: _AtSnapshot](
+    store: Stored, recipe: Recipe, how: Sync, open_at: Callable[[Snapshot], R], gathered: _Gathered
+) -> Synced[R]:
+    begin = time.time()
     todo = _compared(store, recipe, how, begin)
-    parts, errors = open_files({url: todo.found[url] for url in todo.wanted}, recipe, how)
+    gathered.add(store, todo, recipe, how)
+    parts, errors = gathered.of(todo)
     files = {url: todo.found[url] for url in todo.changed if url not in errors or not may_pass(errors[url], url)}
     replaced = dict[str, Entry]()
 
@@ -156,6 +183,8 @@ def sync[R: _AtSnapshot](store: Stored, recipe: Recipe, how: Sync, open_at: Call
     placing = Placing(store, recipe, how, is_gone)
     if parts and not placing.is_new:
         recipes.check_dimensions(recipe, store.group)
+    if any(len(part.files) > 1 for part in parts):
+        parts = apart(parts, placing.labels, recipe.dim, () if placing.is_new else recipes.dimensions_of(store.group))
     kept, made, misfits = fit_together(parts, placing)
     if made is not None and placing.is_new:
         recipes.check_dimensions(recipe, made[0])
@@ -171,7 +200,7 @@ def sync[R: _AtSnapshot](store: Stored, recipe: Recipe, how: Sync, open_at: Call
     if placing.is_new and not kept:
         raise next(iter(failed.values()), SourceNotFoundError(f"no file of {list(recipe.files)} is settled yet"))
     changed = {url: todo.found[url] for url in todo.changed if url not in failed}
-    good = [part.url for part in kept]
+    good = [url for part in kept for url in part.files]
     old = _old_versions(store, changed) if changed else None
     rows = [*todo.rows, *(Entry.of(todo.found[url], "placed", since=begin) for url in good)]
     left = placing.left(old, kept) if recipe.prefer is not None and old is not None else []
@@ -245,6 +274,20 @@ def _notes(store: Stored, recipe: Recipe, todo: _Todo) -> Iterator[str]:
             f"the recipe opens files in another way ({', '.join(odd)}), and {counted(n_placed, 'placed file')} stay as "
             f"before. Open them again with sync(reopen=True), or 'virtualstack sync {url} --reopen'"
         )
+
+
+def segment(store: Stored, recipe: Recipe, partition: tuple[int, int], how: Sync, /) -> int:
+    """Make segments of one of several parts of the new files, and return the number of its files."""
+    number, n_parts = partition
+    if not 1 <= number <= n_parts:
+        raise ValueError(f"partition={partition} is not a number from 1 and the number of all parts, such as (17, 100)")
+    recipe = recipes.kept(recipe)
+    todo = _compared(store, recipe, how, time.time())
+    first, end = ((len(todo.wanted) * x) // n_parts for x in (number - 1, number))
+    files = [todo.found[url] for url in todo.wanted[first:end]]
+    for error in make_segments(store.opened.objects.url, recipe, files, how).values():
+        raise error
+    return len(files)
 
 
 # -- what is new ----------------------------------------------------------------------------------------------
@@ -355,6 +398,67 @@ def _do_not_fit(bad: Mapping[str, str]) -> CombineError:
     return CombineError(f"{counted(len(bad), 'file')} cannot be placed, and nothing was committed: {listed}")
 
 
+@dataclass(slots=True)
+class _Gathered:
+    """Files that were opened, in this process or by workers; a second try to place them opens none again."""
+
+    parts: list[Opened] = field(default_factory=list)
+    errors: dict[str, tuple[Location, Exception]] = field(default_factory=dict)
+    segments: list[str] = field(default_factory=list)
+
+    def add(self, store: Stored, todo: _Todo, recipe: Recipe, how: Sync, /) -> None:
+        """Open the wanted files that are not known yet; many of them by way of segments."""
+        objects = store.opened.objects
+        self._add_ready(objects, todo, recipe, how)
+        missing = self._missing(todo)
+        if how.only_segments:
+            todo.pending.extend(missing)
+            todo.wanted[:] = [url for url in todo.wanted if url not in missing]
+            return
+        is_many = len(missing) > N_FILES or how.timeout is not None
+        if missing and is_many and active_dry_run() is None:
+            errors = make_segments(objects.url, recipe, list(missing.values()), how)
+            self.errors |= {url: (missing[url], error) for url, error in errors.items()}
+            self._add_ready(objects, todo, recipe, how)
+            missing = self._missing(todo)
+        parts, errors = open_files(missing, recipe, how)
+        self.parts += parts
+        self.errors |= {url: (missing[url], error) for url, error in errors.items()}
+
+    def _add_ready(self, objects: ObjectStore, todo: _Todo, recipe: Recipe, how: Sync) -> None:
+        if not todo.wanted:
+            return
+        found = {url: todo.found[url] for url in todo.wanted}
+        for segment in ready_segments(objects, recipe, found, how, known=self.segments):
+            self.segments.append(segment.key)
+            known = {url for part in self.parts for url in part.files} | self.errors.keys()
+            self.parts += [each for part in segment.parts for each in part.only(part.files.keys() - known)]
+            for row in segment.others:
+                self.errors.setdefault(row.url, (found[row.url], _as_error(row)))
+
+    def _missing(self, todo: _Todo) -> dict[str, Location]:
+        known = {url: file for part in self.parts for url, file in part.files.items()}
+        known |= {url: file for url, (file, _) in self.errors.items()}
+        return {url: todo.found[url] for url in todo.wanted if known.get(url) != todo.found[url]}
+
+    def of(self, todo: _Todo, /) -> tuple[list[Opened], dict[str, Exception]]:
+        """Return what was opened of the wanted files."""
+        wanted = {url: todo.found[url] for url in todo.wanted}
+        errors = {url: error for url, (file, error) in self.errors.items() if wanted.get(url) == file}
+        return [
+            each
+            for part in self.parts
+            for each in part.only([url for url, file in part.files.items() if wanted.get(url) == file])
+        ], errors
+
+
+def _as_error(row: Entry) -> Exception:
+    """Return the error that a segment tells of a file; one that may pass names no version of it."""
+    if row.state == "pending":
+        return SourceNotFoundError(row.reason, url=row.url)
+    return CombineError(row.reason, left_url=row.url)
+
+
 # -- what changed files leave -----------------------------------------------------------------------------
 
 
@@ -402,7 +506,8 @@ def _compared_with_files(
 ) -> tuple[SampledChunk, ...]:
     """Compare a sample of the chunks of files that were placed with what the formats' libraries read."""
     cube = repository.open_virtual_dataset()
-    some = random.sample(kept, min(len(kept), how.sample))
+    urls = [(part, url) for part in kept for url in part.files]
+    some = [each for part, url in random.sample(urls, min(len(urls), how.sample)) for each in part.only([url])]
     found: list[SampledChunk] = []
     for part in some:
         where = {}
@@ -419,4 +524,4 @@ def _compared_with_files(
             leaving_out=(),
             own=url + SEGMENTS,
         )
-    return tuple(x for x in found if x.url in {part.url for part in kept})
+    return tuple(x for x in found if x.url in {part.url for part in some})

@@ -23,6 +23,7 @@ SEGMENTS = f"{FOLDER}/segments"
 PAGES = f"{FOLDER}/pages"
 BUNDLES = f"{FOLDER}/bundles"
 LEDGER = f"{FOLDER}/ledger"
+INCOMING = f"{FOLDER}/incoming"
 _LAST_SNAPSHOT = 10**12 - 1
 
 

@@ -47,8 +47,9 @@ def commit(
     /,
     *,
     message: str | None = None,
+    has_view: bool = True,
 ) -> Snapshot:
-    """Commit an edit of a snapshot as the newest snapshot.
+    """Commit an edit of a snapshot as the newest snapshot, and write the zarr view of it.
 
     The commit is the creation of the snapshot's object, which fails if another writer has created the same number. Then
     the edit is applied to the other writer's snapshot, unless both change the same metadata or cells.
@@ -80,7 +81,8 @@ def commit(
         data, read = _encoded(made, objects.url)
         if _create(snapshot_key(number), data, target):
             break
-    write_view(store, head, made, data)
+    if has_view:
+        write_view(store, head, made, data)
     return read
 
 

@@ -1,0 +1,222 @@
+"""Segments: what workers make of partitions of files is what a run in one process makes of them."""
+
+from __future__ import annotations
+
+import json
+from concurrent.futures import ThreadPoolExecutor
+from datetime import timedelta
+from pathlib import Path
+
+import pytest
+import xarray as xr
+
+import virtualstack as vs
+from tests.archives import living
+from tests.object_server import ObjectServer
+from tests.vstack.test_sync import check, days, put, state_of, write_day
+from virtualstack.cli.command import main
+from virtualstack.errors import MalformedFileError, SourceNotFoundError
+from virtualstack.scanning.job import KillablePool
+from virtualstack.vstack import files, segments
+from virtualstack.vstack.files import Placing
+
+__all__ = ["days"]
+
+
+@pytest.fixture(autouse=True)
+def small_partitions(monkeypatch):
+    """Partitions of four files, so that a few files are many."""
+    monkeypatch.setattr("virtualstack.vstack.segments.N_FILES", 4)
+    monkeypatch.setattr("virtualstack.vstack.sync.N_FILES", 4)
+
+
+@pytest.fixture
+def many(days):
+    """Eleven files, of which two have the same label, one has another grid, and one is no file of HDF5."""
+    for day in range(3, 10):
+        write_day(day)
+    write_day(8, value=88, name="day8_again.nc")
+    xr.Dataset({"rain": (("time", "x"), [[1.0]])}, {"time": [20], "x": [9]}).to_netcdf("day4.nc", engine="h5netcdf")
+    Path("day5.nc").write_bytes(b"no file of HDF5")
+    return days
+
+
+@pytest.fixture
+def opened(monkeypatch):
+    """Names of the files that are opened."""
+    found = []
+
+    def open_files(given, recipe, how):
+        found.extend(url.rpartition("/")[2] for url in given)
+        return files.open_files(given, recipe, how)
+
+    monkeypatch.setattr("virtualstack.vstack.segments.open_files", open_files)
+    monkeypatch.setattr("virtualstack.vstack.sync.open_files", open_files)
+    return found
+
+
+@pytest.mark.parametrize("prefer", [None, "newest"])
+def test_a_build_by_segments_is_that_of_one_process(many, monkeypatch, prefer):
+    recipe = vs.Recipe(["day*.nc"], dim="time", prefer=prefer)
+    with ThreadPoolExecutor(2) as threads:
+        done = vs.Repository.build("a.vstack", recipe, executor=threads)
+    monkeypatch.setattr("virtualstack.vstack.sync.N_FILES", 100)
+    alone = vs.Repository.build("b.vstack", recipe)
+    xr.testing.assert_identical(*(x.repository.open_dataset().load() for x in (done, alone)))
+    assert state_of("a.vstack")[1] == state_of("b.vstack")[1]
+    assert (len(done.placed), len(done.quarantined)) == ((8, 3) if prefer is None else (9, 2))
+    assert {x.status for x in done.chunks} == {"equal"}
+    assert not Path("a.vstack/.vstack/incoming").exists()
+
+
+@pytest.mark.parametrize(
+    "make", [living.scenes, *(pytest.param(x, marks=pytest.mark.apart) for x in (living.days, living.runs))]
+)
+def test_nights_by_segments(make, tmp_path, monkeypatch):
+    """Every run goes by way of segments, and each night shows what a loop over the files gives."""
+    monkeypatch.setattr("virtualstack.vstack.segments.N_FILES", 2)
+    monkeypatch.setattr("virtualstack.vstack.sync.N_FILES", 0)
+    archive = make(tmp_path / "files")
+    (tmp_path / "recipe.toml").write_text(archive.recipe)
+    for number in range(6):
+        archive.night(number)
+    vs.Repository.build(tmp_path / "a.vstack", tmp_path / "recipe.toml")
+    check(archive, tmp_path / "a.vstack", 5)
+    for number in range(6, 24):
+        archive.night(number)
+        if number % 3 == 2:
+            vs.Repository.open(tmp_path / "a.vstack").sync()
+            check(archive, tmp_path / "a.vstack", number)
+
+
+def test_a_run_that_was_killed_goes_on(many, monkeypatch, opened):
+    make, made = segments.make_segment, []
+
+    def killed(url, recipe, given, how):
+        if len(made) == 2:
+            raise KeyboardInterrupt
+        made.append(make(url, recipe, given, how))
+        return made[-1]
+
+    with monkeypatch.context() as patch:
+        patch.setattr("virtualstack.vstack.segments.make_segment", killed)
+        with pytest.raises(KeyboardInterrupt):
+            vs.Repository.build("a.vstack", many)
+    assert len(opened) == 8
+    with pytest.raises(SourceNotFoundError):
+        vs.Repository.open("a.vstack")
+    write_day(1, value=11)  # its version in a segment does not count any more
+    opened.clear()
+    done = vs.Repository.build("a.vstack", many)
+    assert sorted(opened) == ["day1.nc", "day8.nc", "day8_again.nc", "day9.nc"]
+    assert done.repository.open_dataset()["rain"].values[:, 0].tolist() == [0, 11, 2, 3, 6, 7, 8, 9]
+    assert not Path("a.vstack/.vstack/incoming").exists()
+
+
+def test_segments_that_no_run_places_expire(many):
+    vs.Repository.build("a.vstack", vs.Recipe(["day[012].nc"], dim="time"))
+    assert vs.Repository.segment("a.vstack", many) == 8
+    assert Path("a.vstack/.vstack/incoming").exists()
+    vs.Repository.open("a.vstack").expire()
+    assert Path("a.vstack/.vstack/incoming").exists()
+    vs.Repository.open("a.vstack").expire(grace=timedelta(0))
+    assert not Path("a.vstack/.vstack/incoming").exists()
+    assert len(vs.Repository.open("a.vstack").sync(recipe=many).placed) == 5
+
+
+def test_segments_of_a_batch_system(many, capsys, opened):
+    Path("recipe.toml").write_text(many.text)
+    for number in (1, 2):
+        assert main(["segment", "a.vstack", "--recipe", "recipe.toml", "--partition", f"{number}/3"]) == 0
+    assert sorted(opened) == ["day0.nc", "day1.nc", "day2.nc", "day3.nc", "day4.nc", "day5.nc", "day6.nc"]
+    opened.clear()
+    capsys.readouterr()
+    assert main(["commit", "a.vstack", "--recipe", "recipe.toml", "--json"]) == 3
+    found = json.loads(capsys.readouterr().out)
+    states = [x["status"] for x in found["files"]]
+    assert (states.count("placed"), states.count("pending"), states.count("quarantined")) == (5, 4, 2)
+    assert main(["segment", "a.vstack"]) == 0
+    assert sorted(opened) == ["day7.nc", "day8.nc", "day8_again.nc", "day9.nc"]
+    opened.clear()
+    assert main(["sync", "a.vstack"]) == 3
+    assert not opened
+    assert main(["segment", "a.vstack", "--partition", "4/3"]) == 2
+    with pytest.raises(ValueError, match="partition="):
+        vs.Repository.segment("a.vstack", partition=(0, 3))
+    with pytest.raises(SourceNotFoundError):
+        vs.Repository.segment("none.vstack")
+
+
+def test_another_commit_comes_between(many, monkeypatch, opened):
+    repository = vs.Repository.build("a.vstack", vs.Recipe(["day[012].nc"], dim="time")).repository
+    write, others = Placing.write, [repository.update]
+    opened.clear()
+
+    def late(self, *arguments):
+        if others:
+            write_day(15, name="other.nc")
+            others.pop()("other.nc", "time")
+        return write(self, *arguments)
+
+    monkeypatch.setattr(Placing, "write", late)
+    done = repository.sync(recipe=many)
+    assert done.repository.snapshot.number == 2
+    assert done.repository.open_dataset()["time"].values.tolist() == [0, 1, 2, 3, 6, 7, 8, 9, 15]
+    assert len(opened) == len(set(opened)) == 8
+
+
+def test_a_damaged_segment(many):
+    vs.Repository.segment("a.vstack", many, partition=(1, 3))
+    (snapshot,) = Path("a.vstack").rglob("incoming/**/snapshots/*")
+    snapshot.write_bytes(snapshot.read_bytes()[:-3])
+    with pytest.raises(MalformedFileError):
+        vs.Repository.build("a.vstack", many)
+
+
+def test_a_file_that_hangs(many):
+    """The other files of its partition are placed; a thread cannot be stopped, but is not waited for."""
+    write_day(30, name="hang.nc")
+    recipe = vs.Recipe(["*.nc"], dim="time", preprocess="tests.vstack.recipes:deadly")
+    done = vs.Repository.build("a.vstack", recipe, timeout=3)
+    (why,) = [why for url, why in done.quarantined if url.endswith("hang.nc")]
+    assert "not read within timeout=3 seconds" in why
+    assert len(done.placed) == 8
+
+
+def test_a_file_that_ends_its_worker(many):
+    write_day(30, name="kill.nc")
+    recipe = vs.Recipe(["*.nc"], dim="time", preprocess="tests.vstack.recipes:deadly")
+    with KillablePool(1) as pool:
+        done = vs.Repository.build("a.vstack", recipe, executor=pool)
+    (why,) = [why for url, why in done.quarantined if url.endswith("kill.nc")]
+    assert "ended with its worker" in why
+    assert "kill.nc" in why
+    assert len(done.placed) == 8
+    assert done.repository.sync(recipe=recipe).exit_code == 0
+
+
+def test_an_executor_that_is_shut_down(many):
+    pool = KillablePool(1)
+    pool.shutdown()
+    with pytest.raises(Exception, match="could not be started"):
+        vs.Repository.build("a.vstack", many, executor=pool)
+
+
+def test_a_store_in_a_bucket(monkeypatch):
+    with ObjectServer() as server:
+        storage = {"s3://bucket/": server.options}
+        for day in range(6):
+            put(server, day)
+        recipe = vs.Recipe(["s3://bucket/files/*.nc"], dim="time")
+        for number in (1, 2):
+            vs.Repository.segment("s3://bucket/a.vstack", recipe, partition=(number, 2), storage=storage)
+        assert any("/incoming/" in x for x in server.objects)
+        done = vs.Repository.build("s3://bucket/a.vstack", recipe, storage=storage, only_segments=True)
+        assert len(done.placed) == 6
+        assert not any("/incoming/" in x for x in server.objects)
+
+
+def test_local_files_in_a_store_of_a_bucket(many):
+    with ObjectServer() as server:
+        done = vs.Repository.build("s3://bucket/a.vstack", many, storage={"s3://bucket/": server.options}, sample=0)
+        assert len(done.placed) == 8
