@@ -173,8 +173,9 @@ def test_a_damaged_segment(many):
         vs.Repository.build("a.vstack", many)
 
 
-def test_a_file_that_hangs(many):
+def test_a_file_that_hangs(many, monkeypatch):
     """The other files of its partition are placed; a thread cannot be stopped, but is not waited for."""
+    monkeypatch.setattr("virtualstack.vstack.segments.N_FILES", 2)
     write_day(30, name="hang.nc")
     recipe = vs.Recipe(["*.nc"], dim="time", preprocess="tests.vstack.recipes:deadly")
     done = vs.Repository.build("a.vstack", recipe, timeout=3)

@@ -275,8 +275,8 @@ def _read(store: ObjectStore, recipe: Recipe, found: Mapping[str, Location], how
     objects = ObjectStore(store.url + key, how.storage, _reachable(recipe, how))
     snapshot = read_snapshot(objects, 0)
     stored = Stored(OpenStore(objects, permission_for_snapshot(objects.url, snapshot, objects.allow)), snapshot)
-    rows = read_ledger(snapshot.ledger, stored.opened.archive(snapshot).ledger_page).entries
-    now = {url: found[url] for url, row in rows.items() if url in found and row.is_version(found[url])}
+    rows = list(read_ledger(snapshot.ledger, stored.opened.archive(snapshot).ledger_page).entries())
+    now = {row.url: found[row.url] for row in rows if row.url in found and row.is_version(found[row.url])}
     opening, parts = opening_by(recipe, how), []
     for cube in stored.group.groups.values():
         attributes = dict(cube.attributes)
@@ -292,7 +292,7 @@ def _read(store: ObjectStore, recipe: Recipe, found: Mapping[str, Location], how
         whole = Opened(next(iter(runs)), dataset, {url: now.get(url, Location(url)) for url in runs}, runs, scalars)
         dataset.encoding["source"] = whole.url
         parts += whole.only([url for url in runs if url in now])
-    return Segment(key, parts, [row for url, row in rows.items() if row.state != "placed" and url in now])
+    return Segment(key, parts, [row for row in rows if row.state != "placed" and row.url in now])
 
 
 def remove_segments(store: ObjectStore, keys: Sequence[str], /) -> None:
