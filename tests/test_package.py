@@ -106,7 +106,7 @@ def test_the_public_names_are_these():
         "ChunkEncoding", "ChunkGrid", "ChunkManifest", "Fill", "FromAttribute", "FromName", "Listed", "ManifestArray",
         "ManifestGroup", "ManifestStore", "Recipe", "Repository", "ScanResult", "Survey", "combine_datasets", "convert",
         "errors", "list_readers", "open_virtual_dataset", "open_virtual_datatree", "open_virtual_mfdataset",
-        "open_virtual_mfdatatree", "readers", "sample", "scan", "serve", "survey",
+        "open_virtual_mfdatatree", "readers", "sample", "scan", "serve", "stac", "survey",
     ]  # fmt: skip
     assert all(hasattr(virtualstack, name) for name in virtualstack.__all__)
 

@@ -13,7 +13,7 @@ if Path(*getattr(sys, "argv", [])[:1]).stem != "virtualstack":
     importlib.import_module("virtualstack.accessor")
 
 if TYPE_CHECKING:
-    from virtualstack import errors, readers, sample, serve
+    from virtualstack import errors, readers, sample, serve, stac
     from virtualstack.api.combine import combine_datasets
     from virtualstack.api.many import open_virtual_mfdataset, open_virtual_mfdatatree
     from virtualstack.api.one import open_virtual_dataset, open_virtual_datatree
@@ -56,6 +56,7 @@ __all__ = [
     "sample",
     "scan",
     "serve",
+    "stac",
     "survey",
 ]
 
@@ -85,7 +86,7 @@ def __getattr__(name: str) -> Any:
         from importlib.metadata import version  # takes 30 ms to import
 
         return version(__name__)
-    if name in ("errors", "readers", "sample", "serve"):
+    if name in ("errors", "readers", "sample", "serve", "stac"):
         return importlib.import_module(f"{__name__}.{name}")
     if name not in _MODULES:
         raise AttributeError(f"module '{__name__}' has no attribute '{name}'")

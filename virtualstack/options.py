@@ -74,9 +74,9 @@ preprocess
     Function that is applied to the dataset or tree of each file, and returns one. The URL of the file is its
     ``encoding["source"]``.
 new_dim
-    New dimensions by name, each with the source of its labels: a :class:`FromName`, a :class:`FromAttribute`, or a
-    function of the dataset (of a tree: of its root group). Data variables get them; coordinates only if
-    ``combine_options["coords"]`` names them.
+    New dimensions by name, each with the source of its labels: a :class:`FromName`, a :class:`FromAttribute`, a
+    function of the dataset (of a tree: of its root group), or a list with one label for each file, in the order of the
+    files. Data variables get them; coordinates only if ``combine_options["coords"]`` names them.
 labels
     Variables whose values become the labels of a dimension that has none, by dimension: ``{"Time": "Times"}`` for
     files of WRF. Texts that are dates become dates.

@@ -985,6 +985,20 @@ def test_labels_that_are_not_there_are_named(tmp_path):
         vs.FromName("(a)(b)")
 
 
+def test_labels_in_a_list(tmp_path):
+    """One for each file, in the order of the files; the cube is in the order of the labels."""
+    paths = [write(tmp_path / f"{name}.nc", time=[7], seed=i) for i, name in enumerate("ab")]
+    values = [xr.open_dataset(path, engine="netcdf4")["v"].values for path in paths]
+    for labels in ([20, 10], np.array([20, 10]), pd.Index([20, 10])):
+        made = vs.open_virtual_mfdataset(paths, new_dim={"m": labels}).virtual.open()
+        np.testing.assert_array_equal(made["m"], [10, 20])
+        np.testing.assert_array_equal(made["v"], values[::-1])
+    dates = [pd.Timestamp("2001-01-02", tz="UTC"), np.datetime64("2001-01-01")]
+    made = vs.combine_datasets([vs.open_virtual_dataset(path) for path in paths], new_dim={"day": dates})
+    np.testing.assert_array_equal(made["day"], np.array(["2001-01-01", "2001-01-02"], "M8[ns]"))
+    np.testing.assert_array_equal(made.virtual.open()["v"], values[::-1])
+
+
 @pytest.mark.parametrize(
     ("labelling", "message"),
     [
@@ -997,7 +1011,7 @@ def test_labels_that_are_not_there_are_named(tmp_path):
             r"_(\d)",
             r"new_dim={'m': '_.*'} does not say where the labels come from. Give FromName\('_.*'\), FromAttribute",
         ),
-        ([1, 2], r"FromName\(\.\.\.\), FromAttribute\(\.\.\.\) or a function of the dataset"),
+        ([1, 2], r"new_dim has 2 labels of 'm' for 1 file"),
     ],
 )
 def test_an_error_of_a_label_names_the_file(labelling, message, tmp_path):

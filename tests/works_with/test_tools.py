@@ -1,7 +1,6 @@
 """Tools that read a vstack through xarray: each row of the page names a test here or elsewhere."""
 
 import asyncio
-import datetime
 import re
 
 import fsspec
@@ -61,19 +60,6 @@ def test_intake(cube, tmp_path):
     catalog["model"] = XArrayDatasetReader(FileData(url=url), engine="virtualstack")
     catalog.to_yaml_file(str(tmp_path / "catalog.yaml"))
     found = intake.open_catalog(str(tmp_path / "catalog.yaml"))["model"].read()
-    np.testing.assert_array_equal(found["tas"], values)
-
-
-def test_stac(cube, tmp_path):
-    """An item carries how to open its asset, in the fields of the extension xarray-assets."""
-    pystac = pytest.importorskip("pystac", reason="pystac is not installed")
-    url, values = cube
-    item = pystac.Item("model", None, None, datetime.datetime(2024, 6, 1, tzinfo=datetime.UTC), {})
-    options = {"xarray:open_kwargs": {"engine": "virtualstack"}}
-    item.add_asset("cube", pystac.Asset(url, roles=["data"], extra_fields=options))
-    item.save_object(dest_href=str(tmp_path / "item.json"), include_self_link=False)
-    asset = pystac.Item.from_file(str(tmp_path / "item.json")).assets["cube"]
-    found = xr.open_dataset(asset.href, **asset.extra_fields["xarray:open_kwargs"])
     np.testing.assert_array_equal(found["tas"], values)
 
 

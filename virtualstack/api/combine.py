@@ -44,8 +44,8 @@ def combine_datasets(
         A list of datasets, or lists of lists for ``combine="nested"`` along several dimensions.
     new_dim
         New dimensions by name, each with the source of its labels: a :class:`FromName` (of
-        ``dataset.encoding["source"]``), a :class:`FromAttribute`, or a function of the dataset. Data
-        variables get them; coordinates only if ``combine_options["coords"]`` names them.
+        ``dataset.encoding["source"]``), a :class:`FromAttribute`, a function of the dataset, or a list with one label
+        for each dataset. Data variables get them; coordinates only if ``combine_options["coords"]`` names them.
     unpack
         ``"differing"``, the default, unpacks the variables that the datasets pack differently; ``.virtual.report()``
         names them. With ``False`` these are an error.

@@ -13,16 +13,17 @@ import cftime
 import numpy as np
 import pandas as pd
 import xarray as xr
+from numpy.typing import NDArray
 
 from virtualstack.combine.conflicts import Rules, has_no_missing_number
 from virtualstack.combine.part import Part
 from virtualstack.dataset import virtual_array
 from virtualstack.errors import Code, CombineError, Remedy
 from virtualstack.planning.sources import FromAttribute, FromName
-from virtualstack.printable import first_names
+from virtualstack.printable import counted, first_names
 
-type Labelling = FromName | FromAttribute | Callable[[xr.Dataset], Any]
-"""Source of the label of a file; a function is called with the dataset of the file."""
+type Labelling = FromName | FromAttribute | Callable[[xr.Dataset], Any] | Sequence[Any] | pd.Index[Any] | NDArray[Any]
+"""Source of the label of a file: a function is called with the dataset of the file; a list is in the order of files."""
 
 
 def check_labellings(new_dim: Any, /) -> Mapping[str, Labelling]:
@@ -36,11 +37,12 @@ def check_labellings(new_dim: Any, /) -> Mapping[str, Labelling]:
             property="new_dim",
         )
     for dim, labelling in new_dim.items():
-        if not (isinstance(labelling, FromName | FromAttribute) or callable(labelling)):
+        is_list = isinstance(labelling, Sequence | pd.Index | np.ndarray) and not isinstance(labelling, str | bytes)
+        if not (isinstance(labelling, FromName | FromAttribute) or callable(labelling) or is_list):
             text = repr(labelling) if isinstance(labelling, str) else "..."
             raise CombineError(
                 f"new_dim={{{dim!r}: {labelling!r}}} does not say where the labels come from. Give "
-                f"FromName({text}), FromAttribute({text}) or a function of the dataset",
+                f"FromName({text}), FromAttribute({text}), a function of the dataset, or a list",
                 variable=str(dim),
                 property="new_dim",
             )
@@ -69,6 +71,15 @@ def _found(parts: Sequence[Part], dim: str, labelling: Labelling) -> Sequence[An
         return labelling.texts([part.source or "" for part in parts])
     if isinstance(labelling, FromAttribute):
         return [_attributes(part).get(labelling.name) for part in parts]
+    if not callable(labelling):
+        if len(labelling) != len(parts):
+            raise CombineError(
+                f"new_dim has {counted(len(labelling), 'label')} of '{dim}' for {counted(len(parts), 'file')}",
+                Remedy("give one for each file, in the order of the files"),
+                variable=dim,
+                property="new_dim",
+            )
+        return list(labelling)
     return [_called(dim, labelling, part) for part in parts]
 
 
