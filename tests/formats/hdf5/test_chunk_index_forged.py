@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import dataclasses
 import struct
 import tracemalloc
 from functools import partial
@@ -245,7 +244,7 @@ def test_keys_of_large_trees_are_refused_too(level, n, tmp_path):
 def test_a_chunk_without_filters_at_an_edge_must_have_its_size(tmp_path):
     """Where a layout message says that chunks that reach past the array have no filters."""
     forgery = Forgery(tmp_path, "fixed", chunks=(50, 4), filtered=True)
-    changed = dataclasses.replace(forgery.layout, leaves_edges_unfiltered=True)
+    changed = forgery.layout._replace(leaves_edges_unfiltered=True)
     index = partial(forgery.index.func, changed, *forgery.index.args[1:], **forgery.index.keywords)
     with pytest.raises(StructureError, match="without filters of another size than chunks have"):
         run(index(), forgery.data)
@@ -255,7 +254,7 @@ SPACE = {"is_filtered": False, "btree1_k": 32, "widths": Widths(), "end": 3000}
 
 
 def chunked(index: str, chunk: tuple[int, ...] = (1,), **options: Any) -> ChunkedLayout:
-    return ChunkedLayout(version=4, chunk=chunk, element_size=1, index=index, address=0, **options)  # type: ignore[arg-type]
+    return ChunkedLayout(version=4, chunk=chunk, element_size=1, kind=index, address=0, **options)  # type: ignore[arg-type]
 
 
 @pytest.mark.parametrize(

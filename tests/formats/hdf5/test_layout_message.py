@@ -85,7 +85,7 @@ def test_chunks_have_their_shape_and_kind_of_index(maxshape, index, libver, tmp_
     assert layout.chunk == (2, 3)
     assert layout.element_size == 8
     assert layout.chunk_bytes == 48
-    assert layout.index == (index if layout.version > 3 else "btree1")
+    assert layout.kind == (index if layout.version > 3 else "btree1")
     assert layout.version == {"earliest": 3, "latest": 5}.get(libver, 3 if libver == ("v108", "v108") else 4)
 
 
@@ -100,7 +100,7 @@ def test_a_filtered_single_chunk_says_its_size_and_mask(tmp_path):
     data, body = body_of(tmp_path / "x.h5", make, "latest")
     layout = parse_layout(body, Widths())
     assert isinstance(layout, ChunkedLayout)
-    assert (layout.index, layout.single_size, layout.single_mask) == ("single", 6, 1)
+    assert (layout.kind, layout.single_size, layout.single_mask) == ("single", 6, 1)
     assert data[layout.address :][:6] == b"stored"
 
 
@@ -116,7 +116,7 @@ def test_virtual_datasets_name_an_object_in_the_global_heap(tmp_path):
     layout = parse_layout(body, Widths())
     assert isinstance(layout, VirtualLayout)
     assert data[layout.address :][:4] == b"GCOL"
-    assert layout.index == 1
+    assert layout.number == 1
 
 
 @pytest.mark.parametrize("version", [1, 2])
@@ -125,7 +125,7 @@ def test_messages_of_old_libraries(version):
     head = bytes([version, 3])
     chunked = head + bytes([2]) + bytes(5) + struct.pack("<Q3I", 800, 2, 3, 8)
     assert parse_layout(chunked, Widths()) == ChunkedLayout(
-        version=version, chunk=(2, 3), element_size=8, index="btree1", address=800
+        version=version, chunk=(2, 3), element_size=8, kind="btree1", address=800
     )
     contiguous = head + bytes([1]) + bytes(5) + struct.pack("<Q3I", 800, 2, 3, 8)
     assert parse_layout(contiguous, Widths()) == ContiguousLayout(address=800, size=None)

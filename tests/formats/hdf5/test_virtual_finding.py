@@ -15,6 +15,7 @@ from tests.formats.hdf5.test_virtual_datasets import (
 from virtualstack.formats.hdf5 import walk
 from virtualstack.formats.hdf5.library import Library
 from virtualstack.formats.hdf5.structures.object_header import read_object_header
+from virtualstack.formats.hdf5.templates import TEMPLATES
 
 GROWS = space((6,), ((0,), (1,), None, (U,)), maxshape=(U,))
 NUMBERED = space((0, 6), ((0, 0), (U, 1), (1, 1), (1, 6)), maxshape=(U, 6))
@@ -119,6 +120,7 @@ def test_only_the_path_to_a_source_is_read(damaged, tmp_path, monkeypatch):
     (tmp_path / "s.h5").write_bytes(raw)
     make_virtual_of_one(tmp_path / "v.h5", "s.h5", "a/x")
     headers: list[int] = []
+    TEMPLATES.clear()
     monkeypatch.setattr(
         walk, "read_object_header", lambda at, widths: headers.append(at) or read_object_header(at, widths)
     )

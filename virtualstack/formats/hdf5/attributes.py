@@ -216,6 +216,8 @@ def _text_in_place(attribute: AttributeMessage, shape: tuple[int, ...]) -> Any:
 
 _SCALE_ATTRIBUTES = frozenset({b"CLASS", b"NAME", b"_Netcdf4Dimid", b"_Netcdf4Coordinates", b"DIMENSION_LIST"})
 _NO_SCALE = Scale()
+UNUSED = _HIDDEN - _SCALE_ATTRIBUTES
+"""Names of attributes whose values change nothing."""
 
 
 def _one_text(attribute: AttributeMessage | None) -> bytes:

@@ -5,19 +5,21 @@ The HDF5 library reads the parts that the parsers do not know.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Sequence
-from functools import partial
+import contextlib
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from functools import cached_property, partial
 from typing import NoReturn
 
-from virtualstack.formats.hdf5.attributes import StoredAttributes
+from virtualstack.formats.hdf5.attributes import UNUSED, StoredAttributes
 from virtualstack.formats.hdf5.datatypes import element_type, is_read_by_netcdf
 from virtualstack.formats.hdf5.fetch import MetadataSource
 from virtualstack.formats.hdf5.filters import make_filter
 from virtualstack.formats.hdf5.library import Library
+from virtualstack.formats.hdf5.objects import DatasetHeader, FileObject
 from virtualstack.formats.hdf5.structures.attribute_messages import AttributeMessage, elements, pointers
 from virtualstack.formats.hdf5.structures.chunk_table import ChunkTable
 from virtualstack.formats.hdf5.structures.heaps import read_global_heap
-from virtualstack.formats.hdf5.structures.layout_message import VirtualLayout
+from virtualstack.formats.hdf5.structures.layout_message import ChunkedLayout, ContiguousLayout, VirtualLayout
 from virtualstack.formats.hdf5.structures.links import Link
 from virtualstack.formats.hdf5.structures.messages import Dataspace
 from virtualstack.formats.hdf5.structures.requests import LostValuesError, StructureError
@@ -33,8 +35,6 @@ from virtualstack.formats.hdf5.tree import (
 )
 from virtualstack.formats.hdf5.values import check_size
 from virtualstack.formats.hdf5.walk import (
-    DatasetHeader,
-    FileObject,
     FileObjects,
     located,
     mappings_in,
@@ -73,6 +73,69 @@ class ParsedView:
         """Yield the links of a group in order."""
         for link in self._objects.by_address[group.address].links:
             yield link.name, self._target(link, group.address)
+
+    @cached_property
+    def numbers(self) -> Mapping[int, int]:
+        """The number of each object by its address, in the order in which links lead to them."""
+        return {address: number for number, address in enumerate(self._objects.by_address)}
+
+    @cached_property
+    def _nodes(self) -> Sequence[FileObject]:
+        return list(self._objects.by_address.values())
+
+    def likeness(self) -> tuple[object, ...] | None:
+        """Return what decides everything in the group of this file but chunks and the attributes of groups.
+
+        ``None`` if it is not known, such as for an object without a template.
+        """
+        with contextlib.suppress(StructureError):
+            parts = [self._likeness(node) for node in self._nodes]
+            return None if None in parts else tuple(parts)
+        return None
+
+    def _likeness(self, node: FileObject) -> tuple[object, ...] | None:
+        if isinstance(node.attributes, StructureError):
+            return None
+        if node.kind == "group":
+            is_hard = all(link.kind == "hard" and b"/" not in link.name for link in node.links)
+            return tuple([(link.name, self.numbers[link.address]) for link in node.links]) if is_hard else None
+        if node.likeness is None or not isinstance(node.header, DatasetHeader):
+            return None
+        if node.header.external or not isinstance(node.header.layout, ChunkedLayout | ContiguousLayout):
+            return None
+        values = [self._referred(node.attributes[number]) for number in node.likeness.attributes]
+        return None if None in values else (node.likeness, *values)
+
+    def _referred(self, attribute: AttributeMessage) -> object:
+        """Return the value of an attribute as stored, with numbers of objects; ``None`` if it is not known."""
+        kind, base = attribute.datatype.kind, attribute.datatype.base
+        if attribute.name in UNUSED:
+            return ()
+        if kind == "reference":
+            return self._numbered(attribute.data) if attribute.datatype.variant == "object" else None
+        if kind != "vlen":
+            return attribute.data
+        if attribute.fault or base is None or base.kind not in ("string", "integer", "float", "reference"):
+            return None
+        found = self._elements(attribute)
+        if base.kind != "reference":
+            return tuple(found)
+        return tuple([self._numbered(raw) for raw in found]) if base.variant == "object" else None
+
+    def _numbered(self, raw: bytes) -> tuple[int, ...]:
+        return tuple([self.numbers.get(address, -1) for address in memoryview(raw).cast("Q")])
+
+    def moved(self, variable: HDF5Variable, number: int, /) -> HDF5Variable:
+        """Return a variable of a file like this one with the places that it has here."""
+        node = self._nodes[number]
+        header = node.header
+        if not isinstance(header, DatasetHeader):
+            raise LostValuesError("it is damaged")
+        return variable._replace(layout=header.layout, list_chunks=lambda: self._chunks(node, header))
+
+    def attributes_of(self, number: int, path: str, /) -> Attributes:
+        """Return the attributes of a group by its number."""
+        return self._stored(self._nodes[number], path.encode() or b"/").values(path or "/")
 
     def attributes(self, group: LinkTarget, raw_path: bytes, path: str, /) -> Attributes:
         """Return the attributes of a group."""

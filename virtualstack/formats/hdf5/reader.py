@@ -4,6 +4,7 @@ The steps from a file to a group:
 
 1. `fetch` runs parsers over the bytes of the file, which `byte_readers` provides.
 2. `walk` starts the parsers of `structures`: from the superblock to all object headers, links and chunk indexes.
+   `objects` parses one object. `templates` recognise objects that are like those of an earlier file.
 3. `parsed_view` shows their results as a `FileView`. `library` is the same view by the HDF5 library in a child process.
    It reads the parts that the parsers do not know.
 4. `tree` follows the links of a view, to groups and to datasets, which become variables.
@@ -13,6 +14,8 @@ The steps from a file to a group:
    chunked, contiguous, in `external_files`, or virtual (`virtual_datasets`). `values` reads values that have no byte
    ranges.
 8. `_group` combines arrays, attributes and refusals.
+
+If all objects of a file are like those of an earlier one, `products` replaces the steps from 4 on.
 """
 
 from __future__ import annotations
@@ -172,14 +175,23 @@ class HDF5:
                 chain=chain,
             )
 
-        main = self._open(url, storage, lambda raw: _wants_chunks(raw, options), extent)
-        with closing(main.library), _naming_damage(url):
-            tree = build_tree(main.view)
-            context = make_context(main, tree.paths, ())
+        def read_all(view: FileView) -> tuple[HDF5Group, ManifestGroup]:
+            tree = build_tree(view)
             is_eos = self.eos_dimensions and EOS_INFORMATION in tree.groups
             dims = resolve_dimensions(tree, eos_axis_names(tree, main.metadata, main.library) if is_eos else {})
             links = ExternalLinks(main.source.location.url, read_linked)
-            return _group(tree, dims, context, options, {}, links)
+            return tree, _group(tree, dims, make_context(main, tree.paths, ()), options, {}, links)
+
+        main = self._open(url, storage, lambda raw: _wants_chunks(raw, options), extent)
+        with closing(main.library), _naming_damage(url):
+            view = main.view
+            likeness = view.likeness() if isinstance(view, ParsedView) else None
+            if isinstance(view, ParsedView) and likeness is not None:
+                from virtualstack.formats.hdf5.products import ProductFile
+
+                file = ProductFile(view, (self, options, likeness))
+                return file.group(make_context(main, dict, ())) or file.learnt(*read_all(view))
+            return read_all(view)[1]
 
     def _open(
         self, url: str, storage: Storage, wants_chunks: Callable[[bytes], bool] | None, extent: FindExtent | None = None

@@ -181,7 +181,7 @@ def read_variable(
         refusal = Refusal(path=variable.path, reason="a null dataspace: it has no value, only attributes", kind="noted")
     else:
         try:
-            manifest, grid = _references(variable, shape, fill, context)
+            manifest, grid = read_references(variable, shape, fill, context)
         except LostValuesError as error:
             return None, Refusal(path=variable.path, reason=str(error))
         except NoReferencesError as obstacle:
@@ -233,8 +233,8 @@ def _inlined(
     return inline_values(variable, context.library, dtype, shape, fill, limit)
 
 
-def _references(
-    variable: HDF5Variable, shape: tuple[int, ...], fill: Fill, context: FileContext
+def read_references(
+    variable: HDF5Variable, shape: tuple[int, ...], fill: Fill, context: FileContext, /
 ) -> tuple[ChunkManifest, ChunkGrid]:
     """Return references to stored bytes, with the codecs of elements before the codecs of filters."""
     found = variable.element

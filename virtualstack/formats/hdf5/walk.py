@@ -6,67 +6,36 @@ import math
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import partial
-from typing import Literal, NamedTuple
 
 from virtualstack.formats.hdf5.fetch import MetadataSource, Scheduler
-from virtualstack.formats.hdf5.structures.attribute_messages import (
-    AttributeMessage,
-    pointers,
-    read_attributes,
-    read_datatype,
+from virtualstack.formats.hdf5.objects import (
+    DatasetHeader,
+    FileObject,
+    Likeness,
+    check_unread,
+    object_kind,
+    read_dataset,
 )
+from virtualstack.formats.hdf5.structures.attribute_messages import AttributeMessage, pointers, read_attributes
+from virtualstack.formats.hdf5.structures.btree1 import KnownLeaf, known_leaf_size
 from virtualstack.formats.hdf5.structures.chunk_index import ChunkTable, read_chunk_index
-from virtualstack.formats.hdf5.structures.datatype_message import Datatype
-from virtualstack.formats.hdf5.structures.heaps import name_in_heap, read_global_heap, read_local_heap
-from virtualstack.formats.hdf5.structures.layout_message import (
-    ChunkedLayout,
-    ContiguousLayout,
-    Layout,
-    VirtualLayout,
-    parse_layout,
-)
-from virtualstack.formats.hdf5.structures.links import LINK_INFO, SYMBOL_TABLE, Link, read_links
-from virtualstack.formats.hdf5.structures.messages import (
-    Dataspace,
-    FillMessage,
-    FilterMessage,
-    parse_dataspace,
-    parse_external_files,
-    parse_fill,
-    parse_filters,
-    parse_old_fill,
-)
+from virtualstack.formats.hdf5.structures.heaps import read_global_heap
+from virtualstack.formats.hdf5.structures.layout_message import ChunkedLayout, Layout, VirtualLayout
+from virtualstack.formats.hdf5.structures.links import Link, read_links
 from virtualstack.formats.hdf5.structures.object_header import Message, read_object_header
-from virtualstack.formats.hdf5.structures.requests import LostValuesError, OutsideError, Parse, StructureError, Widths
+from virtualstack.formats.hdf5.structures.requests import (
+    LostValuesError,
+    OutsideError,
+    Parse,
+    StructureError,
+    Widths,
+    read_span,
+)
 from virtualstack.formats.hdf5.structures.superblock import Superblock, find_superblock, read_superblock
 from virtualstack.formats.hdf5.structures.virtual_mappings import VirtualMapping, parse_mappings
+from virtualstack.formats.hdf5.templates import TEMPLATES, Sample, Template
 
-_DATASPACE, _DATATYPE, _OLD_FILL, _FILL, _EXTERNAL, _LAYOUT, _FILTERS = 0x01, 0x03, 0x04, 0x05, 0x07, 0x08, 0x0B
-_OLD_TIME, _TIME = 0x0E, 0x12
 _MAX_OBJECTS = 1 << 22
-
-
-class DatasetHeader(NamedTuple):
-    """The header of a dataset without its attributes."""
-
-    datatype: Datatype
-    is_committed: bool
-    space: Dataspace
-    layout: Layout
-    filters: tuple[FilterMessage, ...]
-    fill: FillMessage
-    external: tuple[tuple[bytes, int, int], ...]
-
-
-@dataclass(slots=True, kw_only=True)
-class FileObject:
-    """A group, dataset or committed datatype."""
-
-    kind: Literal["group", "dataset", "datatype"]
-    links: Sequence[Link] = ()
-    header: DatasetHeader | StructureError | None = None
-    attributes: Sequence[AttributeMessage] | StructureError = ()
-    chunks: ChunkTable | StructureError | None = None
 
 
 @dataclass(slots=True, kw_only=True)
@@ -96,11 +65,11 @@ def read_object(metadata: MetadataSource, objects: FileObjects, address: int, /)
     if address not in objects.by_address:
         one = _Walk(metadata, objects, lambda _: True)
         messages = metadata.run(read_object_header(address, objects.superblock.widths))
-        node = FileObject(kind=_kind(messages))
+        node = FileObject(kind=object_kind(messages))
         if node.kind == "group":
             node.links = metadata.run(read_links(messages, objects.superblock))
         elif node.kind == "dataset":
-            one.scheduler.spawn(_read_dataset(messages, objects.superblock), partial(one.on_dataset, node, b""))
+            one.scheduler.spawn(read_dataset(messages, objects.superblock), partial(one.on_dataset, node, b""))
             one.scheduler.run()
         objects.by_address[address] = node
     return objects.by_address[address]
@@ -114,10 +83,13 @@ class _Walk:
         self.superblock = found.superblock
         self.wants_chunks = wants_chunks
         self.scheduler = Scheduler(metadata)
+        self.parsed: list[tuple[bytes, Sample]] = []
 
     def run(self) -> FileObjects:
         self._visit(self.superblock.root, b"")
         self.scheduler.run()
+        for path, sample in self.parsed:
+            TEMPLATES.learn(path, sample, self.found.by_address[sample.address], self.superblock)
         return self.found
 
     def _visit(self, address: int, path: bytes) -> None:
@@ -126,23 +98,49 @@ class _Walk:
         if len(self.found.by_address) >= _MAX_OBJECTS:
             raise StructureError(f"there are more than {_MAX_OBJECTS} objects")
         self.found.by_address[address] = FileObject(kind="group")
-        header = read_object_header(address, self.superblock.widths)
-        self.scheduler.spawn(header, partial(self._on_header, address, path))
+        templates = TEMPLATES.find(path)
+        self._look(address, path, templates) if templates else self._parse(address, path)
 
-    def _on_header(self, address: int, path: bytes, messages: list[Message] | StructureError) -> None:
+    def _look(self, address: int, path: bytes, templates: list[Template]) -> None:
+        template, *others = templates
+
+        def use(found: FileObject | StructureError | None) -> None:
+            if isinstance(found, FileObject):
+                self.found.by_address[address] = found
+                self._on_attributes(found, found.attributes)
+                self._on_links(found, path, found.links)
+                if found.header is not None:
+                    self.on_dataset(found, path, found.header)
+            elif others:
+                self._look(address, path, others)
+            else:
+                self._parse(address, path)
+
+        self.scheduler.spawn(template.read(address, self.superblock), use)
+
+    def _parse(self, address: int, path: bytes) -> None:
+        sample = Sample(address, {})
+        self.parsed.append((path, sample))
+        header = sample.recorded(read_object_header(address, self.superblock.widths))
+        self.scheduler.spawn(header, partial(self._on_header, sample, path))
+
+    def _on_header(self, sample: Sample, path: bytes, messages: list[Message] | StructureError) -> None:
         if isinstance(messages, StructureError):
             raise messages
-        node = self.found.by_address[address]
-        node.kind = _kind(messages)
+        node = self.found.by_address[sample.address]
+        node.kind = object_kind(messages)
         if node.kind != "dataset":
-            _check_unread(messages)
-        self.scheduler.spawn(read_attributes(messages, self.superblock), partial(self._on_attributes, node))
+            check_unread(messages)
+        attributes = sample.recorded(read_attributes(messages, self.superblock))
+        self.scheduler.spawn(attributes, partial(self._on_attributes, node))
         if node.kind == "group":
-            self.scheduler.spawn(read_links(messages, self.superblock), partial(self._on_links, node, path))
+            links = sample.recorded(read_links(messages, self.superblock))
+            self.scheduler.spawn(links, partial(self._on_links, node, path))
         elif node.kind == "dataset":
-            self.scheduler.spawn(_read_dataset(messages, self.superblock), partial(self.on_dataset, node, path))
+            dataset = sample.recorded(read_dataset(messages, self.superblock))
+            self.scheduler.spawn(dataset, partial(self.on_dataset, node, path))
 
-    def _on_links(self, node: FileObject, path: bytes, links: list[Link] | StructureError) -> None:
+    def _on_links(self, node: FileObject, path: bytes, links: Sequence[Link] | StructureError) -> None:
         if isinstance(links, StructureError):
             raise links
         node.links = links
@@ -161,7 +159,7 @@ class _Walk:
         elif not isinstance(header.layout, ChunkedLayout):
             return
         elif math.prod(header.space.shape or (0,)) and self.wants_chunks(path):
-            parser = read_header_chunks(header, self.superblock)
+            parser = read_header_chunks(header, self.superblock, node.likeness)
             self.scheduler.spawn(parser, partial(setattr, node, "chunks"))
 
     def _on_attributes(self, node: FileObject, attributes: Sequence[AttributeMessage] | StructureError) -> None:
@@ -187,92 +185,21 @@ class _Walk:
             self.scheduler.spawn(parser, partial(self.found.heaps.__setitem__, address))
 
 
-def _kind(messages: Sequence[Message]) -> Literal["group", "dataset", "datatype"]:
-    kinds = {message.kind for message in messages}
-    # in the order in which the HDF5 library checks (H5O_obj_class_g)
-    if SYMBOL_TABLE in kinds or LINK_INFO in kinds:
-        return "group"
-    if _DATATYPE in kinds:
-        return "dataset" if _DATASPACE in kinds else "datatype"
-    raise StructureError("an object is neither group, dataset nor datatype")
-
-
-def _check_unread(messages: Sequence[Message]) -> None:
-    """Check messages that are unused here, but that the HDF5 library reads: it fails if they are damaged."""
-    for kind, is_shared, body, _ in messages:
-        if (kind == _TIME and body[:1] != b"\1") or (kind == _OLD_TIME and not body[:14].isdigit()):
-            raise StructureError("a time of modification that is not a time")
-        if kind == _FILTERS and not is_shared:
-            parse_filters(body)
-
-
-def _read_dataset(messages: Sequence[Message], superblock: Superblock) -> Parse[DatasetHeader]:
-    _check_unread(messages)
-    bodies: dict[int, bytes] = {}
-    is_committed = False
-    for kind, is_shared, body, _ in messages:
-        if kind in _DATASET_MESSAGES:
-            if kind in bodies or (is_shared and kind != _DATATYPE):
-                raise StructureError(f"message {kind:#x} is in a header twice, or is shared")
-            bodies[kind] = body
-            is_committed |= is_shared
-    if not bodies.keys() >= _REQUIRED:
-        raise StructureError("a dataset has no datatype, dataspace or layout")
-    datatype = yield from read_datatype(bodies[_DATATYPE], superblock, is_shared=is_committed)
-    space, layout = (
-        parse_dataspace(bodies[_DATASPACE], superblock.widths),
-        parse_layout(bodies[_LAYOUT], superblock.widths),
-    )
-    filters = parse_filters(bodies[_FILTERS]) if _FILTERS in bodies else ()
-    fill = parse_old_fill(bodies[_OLD_FILL]) if _OLD_FILL in bodies else FillMessage()
-    if _FILL in bodies:
-        fill = parse_fill(bodies[_FILL])
-    external: tuple[tuple[bytes, int, int], ...] = ()
-    if _EXTERNAL in bodies:
-        files = parse_external_files(bodies[_EXTERNAL], superblock)
-        heap = yield from read_local_heap(files.heap, superblock)
-        external = tuple((name_in_heap(heap, name), offset, size) for name, offset, size in files.slots)
-    _check_usual(datatype)
-    n_bytes = 0 if space.shape is None else math.prod(space.shape) * datatype.size
-    if isinstance(layout, ChunkedLayout):
-        rank = None if space.shape is None else len(space.shape)
-        if layout.element_size != datatype.size or rank != len(layout.chunk):
-            raise StructureError("chunks have elements of another size, or more or fewer axes, than their dataset")
-    elif isinstance(layout, ContiguousLayout) and layout.address is not None and not external:
-        size = n_bytes if layout.size is None else layout.size
-        is_odd = (
-            space.shape is not None and not n_bytes and layout.size != 0
-        )  # an address although there are no elements
-        if size < n_bytes or layout.address + size > superblock.end or is_odd:
-            raise StructureError("the values of a dataset have a wrong size, or lie past the end of the file")
-    return DatasetHeader(
-        datatype=datatype,
-        is_committed=is_committed,
-        space=space,
-        layout=layout,
-        filters=filters,
-        fill=fill,
-        external=external,
-    )
-
-
-def _check_usual(datatype: Datatype) -> None:
-    """Leave numbers that use less than half of their bits to the HDF5 library, which by default (2.0) refuses them."""
-    is_number = datatype.kind in ("integer", "float", "bitfield")
-    if is_number and datatype.size > 1 and 8 * datatype.size > 2 * (datatype.bit_offset + datatype.precision):
-        raise StructureError(
-            f"{datatype.precision} bits from bit {datatype.bit_offset} leave much of {datatype.size} bytes unused"
-        )
-
-
-_REQUIRED = frozenset({_DATASPACE, _DATATYPE, _LAYOUT})
-_DATASET_MESSAGES = frozenset({_DATASPACE, _DATATYPE, _OLD_FILL, _FILL, _EXTERNAL, _LAYOUT, _FILTERS})
-
-
-def read_header_chunks(header: DatasetHeader, superblock: Superblock) -> Parse[ChunkTable]:
-    """Read the chunk index of a dataset from its header."""
-    space = header.space
-    return read_chunks(header.layout, space.shape, space.maxshape, superblock, is_filtered=bool(header.filters))
+def read_header_chunks(
+    header: DatasetHeader, superblock: Superblock, likeness: Likeness | None = None, /
+) -> Parse[ChunkTable]:
+    """Read the chunk index of a dataset from its header; fewer steps are needed if it is like one that was read."""
+    space, layout, is_filtered = header.space, header.layout, bool(header.filters)
+    every = read_chunks(layout, space.shape, space.maxshape, superblock, is_filtered=is_filtered)
+    if likeness is None or not isinstance(layout, ChunkedLayout) or layout.kind != "btree1" or layout.address is None:
+        return (yield from every)
+    root = yield from read_span(layout.address, known_leaf_size(len(layout.chunk), superblock.chunk_k))
+    found = None if likeness.leaf is None else likeness.leaf.chunks(root, superblock.end)
+    if found is None:
+        found = yield from every
+        if likeness.leaf is None:
+            likeness.leaf = KnownLeaf.learn(root, len(layout.chunk), found, None if is_filtered else layout.chunk_bytes)
+    return found
 
 
 def read_chunks(
@@ -315,8 +242,8 @@ def mappings_in(
     try:
         if isinstance(heap, StructureError):
             raise heap
-        if layout.index not in heap:
+        if layout.number not in heap:
             raise StructureError("there is no such object in the global heap")
-        return parse_mappings(heap[layout.index], widths)
+        return parse_mappings(heap[layout.number], widths)
     except StructureError as error:
         raise StructureError(f"the mappings of a virtual dataset (VDS) are damaged: {error}") from error

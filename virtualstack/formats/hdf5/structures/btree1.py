@@ -27,6 +27,7 @@ from virtualstack.manifests.encoding import c_strides
 
 _CHUNKS = 1  # the type of a tree
 _LEVEL_AT, _COUNT_AT = 5, 6  # offsets in a node of its level and of its number of entries
+_KNOWN_HEAD = 24  # bytes before the entries of a node, with addresses of 8 bytes
 _FEW_NODES = 8  # up to this number of nodes, Python's numbers are faster than arrays
 _NODES = "nodes of a B-tree"
 _NO_PLACE = "a key of a B-tree of chunks is not where a chunk begins"
@@ -56,6 +57,59 @@ def read_btree1(space: ChunkSpace, address: int, k: int) -> Parse[ChunkTable]:
     nodes.check_edges(edges, bounds)
     builder.check_increasing()
     return builder.finish()
+
+
+def known_leaf_size(rank: int, k: int, /) -> int:
+    """Return the size of a node, with addresses of 8 bytes."""
+    return _KNOWN_HEAD + 2 * k * 8 * (rank + 3) + 8 * (rank + 2)
+
+
+class KnownLeaf(NamedTuple):
+    """The keys of a tree of one leaf, with addresses of 8 bytes, whose chunks were found and all are in the dataset.
+
+    A leaf with the same keys, of a dataset with the same shape and filters, has chunks in the same cells.
+    """
+
+    head: bytes
+    width: int
+    keys: bytes
+    cell: NDArray[np.int64]
+    unfiltered_bytes: int | None
+
+    @classmethod
+    def learn(cls, body: bytes, rank: int, table: ChunkTable, unfiltered_bytes: int | None, /) -> KnownLeaf | None:
+        """Return what is known of a node; ``None`` if it is not such a leaf."""
+        n = len(table.cell)
+        if body[:_COUNT_AT] != _LEAF or not n or unsigned(body, _COUNT_AT, 2) != n:
+            return None
+        cell, width = table.cell.copy(), rank + 3
+        cell.flags.writeable = False
+        return cls(body[:8], width, _entries_and_keys(body, n, width)[1], cell, unfiltered_bytes)
+
+    def chunks(self, body: bytes, end: int, /) -> ChunkTable | None:
+        """Return the chunks of a node; ``None`` if it has other keys, or chunks that may not be in the file."""
+        if body[:8] != self.head:
+            return None
+        entries, keys = _entries_and_keys(body, len(self.cell), self.width)
+        if keys != self.keys:
+            return None
+        offset, sizes = entries[:, -1].copy(), entries[:, 0].copy().view("<u4").reshape(-1, 2)
+        length, mask = sizes[:, 0].astype(np.int64), sizes[:, 1].copy()
+        least, most = int(length.min()), int(length.max())
+        if self.unfiltered_bytes is not None:
+            mask[:] = 0
+            if not least == most == self.unfiltered_bytes:
+                return None
+        if least < 1 or int(offset.min()) < 0 or int(offset.max()) > end - most:
+            return None
+        return ChunkTable(cell=self.cell, offset=offset, length=length, mask=mask)
+
+
+def _entries_and_keys(body: bytes, n: int, width: int) -> tuple[NDArray[np.int64], bytes]:
+    """Return the entries of a leaf as rows of numbers (size and mask, starts, address), and the starts of all keys."""
+    numbers = np.frombuffer(body, "<i8", (n + 1) * width - 1, _KNOWN_HEAD)
+    entries = numbers[: n * width].reshape(n, width)
+    return entries, entries[:, 1:-1].tobytes() + numbers[n * width + 1 :].tobytes()
 
 
 class _Bounds(NamedTuple):

@@ -68,7 +68,7 @@ def read_chunk_index(
     address = layout.address
     if address is None or not space.n_cells:
         return empty_table()
-    match layout.index:
+    match layout.kind:
         case "btree1":
             return (yield from read_btree1(space, address, btree1_k))
         case "single":

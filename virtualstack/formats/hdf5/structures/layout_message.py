@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass
 from functools import lru_cache
 from typing import Literal, NamedTuple
 
@@ -37,14 +36,13 @@ class ExtensibleArrayParameters(NamedTuple):
     n_page_bits: int
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class ChunkedLayout:
+class ChunkedLayout(NamedTuple):
     """Values in chunks of one shape, with a chunk index."""
 
     version: int
     chunk: tuple[int, ...]
     element_size: int
-    index: Literal["btree1", "single", "implicit", "fixed", "extensible", "btree2"]
+    kind: Literal["btree1", "single", "implicit", "fixed", "extensible", "btree2"]
     address: int | None
     leaves_edges_unfiltered: bool = False
     single_size: int | None = None
@@ -59,12 +57,11 @@ class ChunkedLayout:
         return math.prod(self.chunk) * self.element_size
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class VirtualLayout:
+class VirtualLayout(NamedTuple):
     """Values in datasets of other files, which an object in the global heap lists."""
 
     address: int | None
-    index: int
+    number: int
 
 
 type Layout = CompactLayout | ContiguousLayout | ChunkedLayout | VirtualLayout
@@ -87,7 +84,7 @@ def parse_layout(body: bytes, widths: Widths) -> Layout:
     if kind == _CHUNKED:
         return _parse_btree1(fields) if version == 3 else _parse_chunked(fields, version)
     if kind == _VIRTUAL and version >= 4:
-        return VirtualLayout(address=fields.address(), index=fields.number(4))
+        return VirtualLayout(address=fields.address(), number=fields.number(4))
     raise _unknown_class(kind)
 
 
@@ -137,7 +134,7 @@ def _parse_old(fields: _Fields, version: int) -> Layout:
     if kind == _CHUNKED:
         address = fields.address()
         chunk, element_size = fields.dimensions(n_dims, 4)
-        return ChunkedLayout(version=version, chunk=chunk, element_size=element_size, index="btree1", address=address)
+        return ChunkedLayout(version=version, chunk=chunk, element_size=element_size, kind="btree1", address=address)
     if kind == _COMPACT:
         fields.take(4 * n_dims)
         return CompactLayout(data=fields.take(fields.number(4)))
@@ -147,7 +144,7 @@ def _parse_old(fields: _Fields, version: int) -> Layout:
 def _parse_btree1(fields: _Fields) -> ChunkedLayout:
     n_dims, address = fields.number(1), fields.address()
     chunk, element_size = fields.dimensions(n_dims, 4)
-    return ChunkedLayout(version=3, chunk=chunk, element_size=element_size, index="btree1", address=address)
+    return ChunkedLayout(version=3, chunk=chunk, element_size=element_size, kind="btree1", address=address)
 
 
 def _parse_chunked(fields: _Fields, version: int) -> ChunkedLayout:
@@ -180,7 +177,7 @@ def _parse_chunked(fields: _Fields, version: int) -> ChunkedLayout:
         version=version,
         chunk=chunk,
         element_size=element_size,
-        index=index,
+        kind=index,
         address=fields.address(),
         leaves_edges_unfiltered=bool(flags & _LEAVES_EDGES_UNFILTERED),
         single_size=single_size,

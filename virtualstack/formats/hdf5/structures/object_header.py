@@ -75,6 +75,12 @@ def read_object_header(address: int, widths: Widths) -> Parse[list[Message]]:
     return messages
 
 
+def first_block_size(head: bytes, /) -> int:
+    """Return the size of the first block of an object header, checksum included, from its first bytes."""
+    form, first, size, _ = _new_prefix(head) if head[:4] == b"OHDR" else _old_prefix(head)
+    return first + size + form.checksum_bytes
+
+
 class _Form(NamedTuple):
     """What differs between the versions: the prefix of a message, and what is around the messages of a block."""
 
