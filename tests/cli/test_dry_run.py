@@ -49,6 +49,7 @@ COMMANDS = {
     "append, parquet": ["append", "a.parq", "data/f2.nc", "--dim", "time"],
     "update": ["update", "a.vstack", "data/f2.nc", "--dim", "time"],
     "write": ["write", "a.vstack", "t", "7", "--region", "time=1"],
+    "rechunk": ["rechunk", "a.vstack", "t", "--chunks", "time=-1", "--name", "t_series"],
     "convert": ["convert", "a.json", "c.vstack"],
     "convert, kerchunk": ["convert", "a.vstack", "c.parq"],
     "relocate": ["relocate", "a.vstack", "data", "elsewhere"],

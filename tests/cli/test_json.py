@@ -192,6 +192,10 @@ RUNS = {
         run("write", "a.vstack", "t", "5", "--region", "time=0", "--dry-run"),
         run("write", "a.vstack", "t", "5", "--region", "time=0"),
     ],
+    "rechunk": lambda run: [
+        run("rechunk", "a.vstack", "t", "--chunks", "time=-1", "--name", "t_series", "--dry-run"),
+        run("rechunk", "a.vstack", "t", "--chunks", "time=-1", "--name", "t_series"),
+    ],
     "relocate": relocate,
     "compact": lambda run: [run("compact", "a.vstack", "--dry-run"), run("compact", "a.vstack")],
     "convert": lambda run: [

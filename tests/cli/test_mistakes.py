@@ -91,6 +91,8 @@ MISTAKES = [
     (["report", "data/*.nc", "-o", "none/x.html"], 1, "'none/x.html' cannot be written"),
     (["report", "data/*.nc", "-o", "x.html", "--concat-dim", "day"], 1, "no dimension 'day' to join along"),
     (["survey", "data.nc", "--table", "none/x.csv"], 1, "'none/x.csv' cannot be written"),
+    (["rechunk", "cube.vstack", "t", "--chunks", "time", "--name", "s"], 2, "'time' is not a list of dimensions and"),
+    (["rechunk", "cube.vstack", "t", "--chunks", "day=1", "--name", "s"], 1, "not 'day'"),
     (["write", "cube.vstack", "t", "empty.npy"], 1, "the values 'empty.npy' cannot be read"),
     (["sample", "hourly", "file"], 1, "the sample 'hourly' cannot be written"),
     (["sample", "hourli"], 2, "Did you mean 'hourly'"),

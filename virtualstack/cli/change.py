@@ -1,8 +1,10 @@
-"""``virtualstack update`` and ``write``: add files to a vstack by their labels, and write values into it."""
+"""``virtualstack update``, ``write`` and ``rechunk``: add files by their labels, write values, write other chunks."""
 
 from __future__ import annotations
 
 import re
+from collections.abc import Iterator
+from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any, Literal
 
 import click
@@ -175,18 +177,24 @@ def write(
     storage: Any,
 ) -> None:
     """Write values into a region of a vstack; source files and earlier snapshots stay as they are."""
-    from virtualstack.errors import VirtualStackError, WriterError
-
     repository = open_store(store, allow, storage)
     new = _values(values)
-    with maybe_dry(dry_run) as record:
-        try:
-            made = repository.write(variable, dict(region) or ..., new, raw=raw, message=message)
-        except (KeyError, ValueError, IndexError) as error:
-            if isinstance(error, VirtualStackError):
-                raise
-            raise WriterError(str(error.args[0] if error.args else error)) from error
+    with maybe_dry(dry_run) as record, _as_writer_errors():
+        made = repository.write(variable, dict(region) or ..., new, raw=raw, message=message)
     report_snapshot(store, repository, made, record, as_json=as_json)
+
+
+@contextmanager
+def _as_writer_errors() -> Iterator[None]:
+    """Raise errors of arguments that only the store can tell as errors of the command."""
+    from virtualstack.errors import VirtualStackError, WriterError
+
+    try:
+        yield
+    except (KeyError, ValueError, IndexError) as error:
+        if isinstance(error, VirtualStackError):
+            raise
+        raise WriterError(str(error.args[0] if error.args else error)) from error
 
 
 def _values(text: str) -> float | np.ndarray[Any, Any]:
@@ -206,3 +214,50 @@ def _values(text: str) -> float | np.ndarray[Any, Any]:
         return np.asarray(np.load(text, allow_pickle=False))
     except (OSError, ValueError, EOFError) as error:
         raise StorageError(f"the values '{text}' cannot be read: {error}", url=text) from error
+
+
+def _chunks(text: str) -> dict[str, int]:
+    """Return lengths of chunks by dimension."""
+    found = dict(re.findall(r"([^=,]+)=(-1|[1-9][0-9]*)(?:,|$)", text))
+    if ",".join(f"{dim}={n}" for dim, n in found.items()) != text:
+        raise ValueError(f"'{text}' is not a list of dimensions and lengths of chunks, such as time=-1,lat=20")
+    return {dim: int(n) for dim, n in found.items()}
+
+
+@command(
+    "rechunk",
+    examples=["virtualstack rechunk cube.vstack rain --chunks time=-1,lat=20,lon=20 --name rain_series"],
+)
+@click.argument("store", shell_complete=complete_files, metavar="STORE", help="vstack: path or URL.")
+@click.argument("variable", metavar="VARIABLE", help="Name or path of the variable.")
+@option(
+    "--chunks",
+    metavar="DIM=LENGTH,...",
+    required=True,
+    type=options.Value(_chunks),
+    help="Lengths of the new chunks; -1 is the whole dimension.",
+)
+@option("--name", metavar="NAME", required=True, help="Name of the second variable.")
+@option("--max-bytes", metavar="SIZE", default="256 MiB", help="Values to have in memory [default: 256 MiB].")
+@options.allow
+@options.message
+@options.dry_run
+@options.as_json
+@options.storage
+def rechunk(
+    store: str,
+    variable: str,
+    chunks: dict[str, int],
+    name: str,
+    max_bytes: str,
+    allow: tuple[str, ...],
+    message: str | None,
+    dry_run: bool,
+    as_json: bool,
+    storage: Any,
+) -> None:
+    """Write a variable of a vstack again in other chunks, as a second variable that is kept up to date."""
+    repository = open_store(store, allow, storage)
+    with maybe_dry(dry_run) as record, step(f"write '{name}'"), _as_writer_errors():
+        made = repository.rechunk(variable, chunks, name=name, max_bytes=max_bytes, message=message)
+    report_snapshot(store, repository, made, record, as_json=as_json)

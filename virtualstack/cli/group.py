@@ -5,7 +5,7 @@ from __future__ import annotations
 import click
 
 from virtualstack.cli.build import append, build
-from virtualstack.cli.change import update, write
+from virtualstack.cli.change import rechunk, update, write
 from virtualstack.cli.commands import Group, Option
 from virtualstack.cli.completion import completion
 from virtualstack.cli.config import config
@@ -42,7 +42,7 @@ cli = Group(
     tasks={
         "Look at files": [inspect, survey, recipe, readers, sample],
         "Make a cube": [build, convert],
-        "Add to a cube": [append, update, sync, segment, commit, write],
+        "Add to a cube": [append, update, sync, segment, commit, write, rechunk],
         "Look at a vstack": [log, ledger, health, diff, verify],
         "Maintain a vstack": [refresh, relocate, compact, expire],
         "Share a cube": [serve, report],

@@ -17,7 +17,8 @@ from virtualstack.errors import check_word
 from virtualstack.icechunk.forms import ICECHUNK, with_text_fill
 from virtualstack.icechunk.reader import SessionSources, read_session
 from virtualstack.icechunk.writer import all_or_nothing, check_store, group_path, has_group, write_group
-from virtualstack.manifests import INLINE, ManifestArray, ManifestGroup, unify
+from virtualstack.manifests import INLINE, ManifestArray, ManifestGroup
+from virtualstack.manifests.joining import overlaid
 from virtualstack.manifests.manifest import Overlay
 from virtualstack.options import JoinToStore, OnAbsent
 from virtualstack.progress import Show
@@ -112,21 +113,10 @@ def _by_path(group: ManifestGroup, path: str) -> dict[str, ManifestArray]:
 
 def _overlaid(group: ManifestGroup, overlays: Mapping[str, Sequence[Overlay]], path: str = "") -> ManifestGroup:
     """Return a group whose arrays have the chunks of overlays instead of their own."""
-    arrays = {name: _under(array, overlays.get(f"{path}/{name}", ())) for name, array in group.arrays.items()}
+    over = {name: overlays.get(f"{path}/{name}", ()) for name in group.arrays}
+    arrays = {
+        name: replace(array, manifest=overlaid(array.in_memory(), over[name])) if over[name] else array
+        for name, array in group.arrays.items()
+    }
     groups = {name: _overlaid(child, overlays, f"{path}/{name}") for name, child in group.groups.items()}
     return replace(group, arrays=arrays, groups=groups)
-
-
-def _under(array: ManifestArray, overlays: Sequence[Overlay]) -> ManifestArray:
-    for overlay in overlays:
-        above = overlay.manifest.read(tuple(slice(0, n) for n in overlay.manifest.shape))
-        below, above = unify([array.in_memory(), above])
-        box: Any = (*(slice(a, a + n) for a, n in zip(overlay.begin, above.shape, strict=True)), ...)
-        entries = below.entries.copy()
-        entries[box] = above.entries
-        starts = None
-        if below.starts is not None or above.starts is not None:
-            starts = below.all_starts.copy()
-            starts[box] = above.all_starts
-        array = replace(array, manifest=replace(below, entries=entries, starts=starts))
-    return array

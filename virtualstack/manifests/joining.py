@@ -19,7 +19,7 @@ from virtualstack.manifests.chunk_manifest import ENTRY, FIRST, INLINE, ChunkMan
 from virtualstack.manifests.encoding import Fill
 from virtualstack.manifests.grid import ChunkAxis, ChunkGrid, union
 from virtualstack.manifests.indexing import Chunks, refine
-from virtualstack.manifests.manifest import Manifest, UnreadManifest
+from virtualstack.manifests.manifest import Manifest, Overlay, UnreadManifest
 from virtualstack.manifests.paged import map_in_threads
 from virtualstack.manifests.unify import join, unify
 
@@ -119,6 +119,20 @@ class JoinedManifest(UnreadManifest):
         parts = self.parts[low:high]
         is_one = len(parts) == 1 and parts[0].tables.fill == self.fill
         return (parts[0] if is_one else replace(self, parts=parts)), skipped
+
+
+def overlaid(below: ChunkManifest, overlays: Sequence[Overlay], /) -> ChunkManifest:
+    """Return a manifest with the chunks of overlays instead of its own; later overlays are above earlier ones."""
+    read = [x.manifest.read(tuple(slice(0, n) for n in x.manifest.shape)) for x in overlays]
+    below, *above = unify([below, *read])
+    entries = below.entries.copy()
+    starts = below.all_starts.copy() if any(x.starts is not None for x in (below, *above)) else None
+    for overlay, over in zip(overlays, above, strict=True):
+        box: Any = (*(slice(a, a + n) for a, n in zip(overlay.begin, over.shape, strict=True)), ...)
+        entries[box] = over.entries
+        if starts is not None:
+            starts[box] = over.all_starts
+    return replace(below, entries=entries, starts=starts)
 
 
 def collapse(chunks: Chunks, /) -> Chunks:

@@ -2,10 +2,8 @@
 
 from __future__ import annotations
 
-import itertools
 import os
 import sys
-from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from typing import Any, Self
 
@@ -13,33 +11,29 @@ import numpy as np
 import xarray as xr
 from numpy.typing import NDArray
 
-from virtualstack.codecs.codec import Codec
 from virtualstack.codecs.pipeline import CodecError
 from virtualstack.combine.region import Side, read_region
 from virtualstack.dataset.packing import stored_values
 from virtualstack.errors import Remedy, StorageError, WriterError
 from virtualstack.location import Location, absolute_url
 from virtualstack.manifests import (
-    ENTRY,
-    FIRST,
     ChunkEncoding,
     ChunkManifest,
-    Fill,
     ManifestArray,
     ManifestGroup,
     inlined,
 )
-from virtualstack.manifests.cells import begins_run
 from virtualstack.manifests.manifest import Overlay
 from virtualstack.manifests.paged import map_in_threads
 from virtualstack.manifests.plain import PlainArray
 from virtualstack.printable import first_names
 from virtualstack.reading import read_array
-from virtualstack.storage import ObjectStore, Storage, StorageLike
-from virtualstack.vstack.format.names import new_id, values_key
+from virtualstack.storage import Storage, StorageLike
+from virtualstack.vstack.format.names import new_id
 from virtualstack.vstack.format.snapshot import Snapshot
 from virtualstack.vstack.save import Stored
-from virtualstack.zarr.metadata.encode import encode_cell, encode_chunk
+from virtualstack.vstack.write.values import ValuesWriter, compressed, cut, manifest_of
+from virtualstack.zarr.metadata.encode import encode_cell
 
 
 @dataclass(frozen=True, slots=True)
@@ -130,9 +124,6 @@ def _read(array: ManifestArray, box: list[tuple[int, int]], storage: Storage) ->
         raise
 
 
-_ZSTD_LEVEL = 3
-
-
 def overwrite(
     array: ManifestArray,
     name: str,
@@ -167,7 +158,7 @@ def overwrite(
         return Location(url, len(data))
 
     shape = [len(x) - 1 for x in lines]
-    cells = _manifest(chunks, encodings, array.manifest.tables.fill, shape, put, sys.maxsize)
+    cells = manifest_of(chunks, encodings, array.manifest.tables.fill, shape, put, sys.maxsize)
     placed = _placed(array, cells, [(int(x[0]), int(x[-1])) for x in lines], 0).manifest
     return replace(array, manifest=placed, access=reached.access(url))
 
@@ -176,7 +167,7 @@ def _encoded(
     array: ManifestArray, whole: NDArray[Any], lines: list[NDArray[np.int64]]
 ) -> tuple[list[ChunkEncoding], list[bytes]]:
     """Encode values, one chunk for each cell, with the codecs of the array if they have encoders."""
-    cells = _cut(whole, lines)
+    cells = cut(whole, lines)
     plain = PlainArray.of_tables(array)
     if plain is not None and plain.encoding is not None:
         encoding = plain.encoding
@@ -186,49 +177,7 @@ def _encoded(
             )
         except CodecError:  # a codec has no encoder, or is lossy
             pass
-    return _compressed(cells)
-
-
-def _cut(values: NDArray[Any], lines: Sequence[NDArray[np.int64]]) -> list[NDArray[Any]]:
-    """Cut values into cells, in C order, at the elements at which chunks begin along each axis."""
-    runs = [list(itertools.pairwise(x.tolist())) for x in lines]
-    boxes: list[Any] = [tuple(slice(a, b) for a, b in cell) for cell in itertools.product(*runs)]
-    return [values[(*box, ...)] for box in boxes]
-
-
-def _compressed(cells: Sequence[NDArray[Any]]) -> tuple[list[ChunkEncoding], list[bytes]]:
-    """Encode cells as chunks with a checksum, without the codecs of the array."""
-    dtype = cells[0].dtype
-    text = (Codec("vlen-utf8"),) if dtype.kind == "T" else ()
-    codecs = (*text, Codec.from_config("zstd", level=_ZSTD_LEVEL, checksum=True))
-    encodings = {cell.shape: ChunkEncoding.c_order(dtype, cell.shape, codecs) for cell in cells}
-    return [encodings[cell.shape] for cell in cells], map_in_threads(
-        lambda cell: encode_chunk(cell, encodings[cell.shape]), cells
-    )
-
-
-def _manifest(
-    chunks: list[bytes],
-    encodings: list[ChunkEncoding],
-    fill: Fill,
-    shape: Sequence[int],
-    put: Callable[[int, bytes], Location],
-    most: int,
-) -> ChunkManifest:
-    """Put chunks one after another into objects, each complete with ``most`` bytes, and return their manifest."""
-    rows = {encoding: row for row, encoding in enumerate(dict.fromkeys(encodings))}
-    lengths = np.array([len(chunk) for chunk in chunks], np.int64)
-    begins = np.cumsum(lengths) - lengths
-    is_first = begins_run(begins.size, begins // most)
-    first, number = np.flatnonzero(is_first), np.cumsum(is_first) - 1
-    ends = [*first[1:].tolist(), len(chunks)]
-    locations = [put(i, b"".join(chunks[a:b])) for i, (a, b) in enumerate(zip(first.tolist(), ends, strict=True))]
-    entries = np.zeros(len(chunks), ENTRY)
-    entries["location"] = FIRST + number
-    entries["encoding"] = [rows[encoding] for encoding in encodings]
-    entries["length"] = lengths
-    entries["offset"] = begins - begins[first][number]
-    return ChunkManifest(entries.reshape(shape), (fill,), tuple(rows), tuple(locations))
+    return compressed(cells)
 
 
 def _placed(array: ManifestArray, new: ChunkManifest, box: list[tuple[int, int]], axis: int) -> ManifestArray:
@@ -244,29 +193,19 @@ def _placed(array: ManifestArray, new: ChunkManifest, box: list[tuple[int, int]]
     return made
 
 
-_OBJECT_BYTES = 64 << 20  # size in bytes at which an object is complete, and the next one begins
-
-
-def write_values(
-    objects: ObjectStore, segment: str, values: NDArray[Any], lines: Sequence[NDArray[np.int64]], fill: Fill, /
-) -> ChunkManifest:
-    """Write values as compressed chunks, each with its checksum, and return their manifest."""
-    encodings, chunks = _compressed(_cut(values, lines))
-
-    def put(number: int, data: bytes) -> Location:
-        key = values_key(segment, number)
-        objects.target.put(key, data)
-        return Location(objects.url + key, len(data))
-
-    return _manifest(chunks, encodings, fill, [len(x) - 1 for x in lines], put, _OBJECT_BYTES)
-
-
 def write(
     store: Stored, path: str, region: object, values: Any, storage: Storage, /, *, raw: bool, message: str | None
 ) -> Snapshot:
     """Overwrite a region of a variable; see :meth:`~virtualstack.vstack.Repository.write`."""
     if not isinstance(path, str):
         raise TypeError(f"write() needs the name of a variable, not {path!r}")
+    layout = store.snapshot.layouts.get("/" + path.strip("/"))
+    if layout is not None:
+        raise WriterError(
+            f"'{path}' has the values of '{layout.of}' in other chunks. Write to that variable, which changes both",
+            variable=path,
+            feature="layout",
+        )
     found = store.group[path]
     if not isinstance(found, ManifestArray):
         raise KeyError(f"'{path}' is a group, not a variable; it has the variables {first_names(sorted(found.arrays))}")
@@ -280,7 +219,7 @@ def write(
     first, lines = patch.cells()
     fill = found.manifest.tables.fill
     whole = patch.whole(lines, storage)
-    manifest = write_values(store.opened.objects, segment, whole, [x - x[0] for x in lines], fill)
+    manifest = ValuesWriter(store.opened.objects, segment).write(whole, [x - x[0] for x in lines], fill)
     return store.write(store.group, overlays={where: [Overlay(manifest, first)]}, message=message, segment=segment)
 
 

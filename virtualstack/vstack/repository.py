@@ -57,6 +57,7 @@ from virtualstack.vstack.log import Log, read_log
 from virtualstack.vstack.overwrite import write
 from virtualstack.vstack.parts import PartLike, groups_from, with_coordinates
 from virtualstack.vstack.reader import At, open_snapshot, permission_for_snapshot, snapshot_group
+from virtualstack.vstack.rechunk import rechunk
 from virtualstack.vstack.recipe import Recipe, found_prefer, found_reader, functions
 from virtualstack.vstack.refresh import Refreshed, refresh
 from virtualstack.vstack.relocate import relocate
@@ -65,6 +66,7 @@ from virtualstack.vstack.save import Stored, base_of, save
 from virtualstack.vstack.sync import Synced, ledger_of, segment, sync
 from virtualstack.vstack.verify import StoreVerification, verify
 from virtualstack.vstack.write.commit import GRACE_SECONDS
+from virtualstack.vstack.write.write import write_group
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -965,12 +967,83 @@ class Repository:
         array([1., 2.])
         """
         path, stored = (group or "").strip("/"), self._stored
-        groups = stored.node(path).groups
+        stored.node(path)
+        groups = cast(ManifestGroup, stored.whole[path]).groups
         vds = cast(xr.DataTree, self.open_virtual_datatree()[f"/{path}"]).to_dataset(inherit=False)
         made: ManifestGroup = change(vds).virtual.to_group()
         new = replace(made, groups=groups)
-        tree = with_members(stored.group, new, path, "w", self.objects.storage)
-        return self._at(stored.write(tree, message=message))
+        tree = with_members(stored.whole, new, path, "w", self.objects.storage)
+        return self._at(write_group(stored.opened, stored.snapshot, tree, message=message, always=False))
+
+    def rechunk(
+        self,
+        variable: str,
+        chunks: Mapping[str, int],
+        /,
+        *,
+        name: str,
+        max_bytes: int | str = "256 MiB",
+        message: str | None = None,
+    ) -> Repository:
+        """Write a variable again in other chunks, as a second variable that the store keeps up to date.
+
+        The files have one layout, such as a map for each time. The second variable, the *layout*, can have another one,
+        such as long time series of small areas. Its values are compressed chunks in the store. Every later change of
+        the variable, such as :meth:`append`, :meth:`update`, :meth:`sync`, :meth:`refresh` or :meth:`write`, changes
+        the layout in the same snapshot. It reads what has changed, and writes each chunk of the layout again that
+        shows some of it (docs/how-to/maps-and-series.md).
+
+        Each chunk of the files is read once. If the layout does not fit into ``max_bytes``, a temporary file takes the
+        uncompressed values.
+
+        Parameters
+        ----------
+        variable
+            Path of the variable, ``"group/name"`` in a tree.
+        chunks
+            Lengths of chunks by dimension; ``-1`` is the length that the dimension has now. Dimensions that are not
+            named keep the chunks of the variable.
+        name
+            Name of the layout, in the group of the variable.
+        max_bytes
+            Bytes of values to have in memory, such as ``"256 MiB"`` or a number of bytes.
+        message
+            Message of the snapshot, for the log.
+
+        Returns
+        -------
+        Repository
+            The repository at the new snapshot. Go on with it; this one stays at the old snapshot.
+
+        Raises
+        ------
+        KeyError
+            The variable does not exist.
+        ValueError
+            A chunk length is not valid, or ``max_bytes`` is too little for one chunk.
+        WriterError
+            The store has the name already, or the variable is text or loaded.
+        ConflictError
+            Another writer has changed the variable since this snapshot.
+        StorageError
+            Chunks cannot be read, or the store cannot be written.
+
+        Examples
+        --------
+        >>> import numpy as np
+        >>> import xarray as xr
+        >>> import virtualstack as vs
+        >>> for day in range(2):
+        ...     part = xr.Dataset({"rain": (("time", "x"), np.full((1, 4), day))}, {"time": [day]})
+        ...     part.to_netcdf(f"day{day}.nc", engine="netcdf4")
+        >>> repo = vs.Repository.create("rain.vstack", "day0.nc")
+        >>> repo = repo.rechunk("rain", {"time": 100, "x": 2}, name="rain_series")
+        >>> repo = repo.append("day1.nc", "time")
+        >>> repo.open_dataset()["rain_series"].isel(x=0).values
+        array([0, 1])
+        """
+        made = rechunk(self._stored, variable, chunks, name, max_bytes=max_bytes, message=message)
+        return self._at(made)
 
     def write(
         self,

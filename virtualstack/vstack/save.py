@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Collection, Mapping, Sequence
+from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import Any
 
@@ -21,9 +21,10 @@ from virtualstack.storage import Allow, ObjectStore, Storage, StorageLike
 from virtualstack.vstack.format.history import OpenStore, newest, read_snapshot
 from virtualstack.vstack.format.ledger import Entry
 from virtualstack.vstack.format.names import FOLDER
-from virtualstack.vstack.format.snapshot import Snapshot
+from virtualstack.vstack.format.snapshot import Layout, Snapshot
 from virtualstack.vstack.reader import check_labels, open_snapshot, permission_for_snapshot
 from virtualstack.vstack.write.commit import EMPTY_STORE, check_there
+from virtualstack.vstack.write.layouts import FILL_BYTES
 from virtualstack.vstack.write.placing import stored_in
 from virtualstack.vstack.write.write import write_group
 
@@ -56,6 +57,11 @@ class Stored:
 
     @cached_property
     def group(self) -> ManifestGroup:
+        """Group of the snapshot without layouts, which follow the arrays whose values they have."""
+        return _without(self.whole, self.snapshot.layouts)
+
+    @cached_property
+    def whole(self) -> ManifestGroup:
         """Group of the snapshot; its manifests are read when they are needed."""
         check_labels(self.snapshot, self.url)
         objects = self.opened.objects
@@ -99,12 +105,17 @@ class Stored:
         segment: str | None = None,
         recipe: str | None = None,
         ledger: Sequence[Entry] = (),
+        layouts: Mapping[str, Layout] | None = None,
+        max_bytes: int = FILL_BYTES,
     ) -> Snapshot:
-        """Commit the differences of a group from this snapshot; without differences, no snapshot is made."""
+        """Commit the differences of a group from `group`; without differences, no snapshot is made.
+
+        ``layouts`` are new ones; those of the snapshot stay.
+        """
         return write_group(
             self.opened,
             self.snapshot,
-            group,
+            _with(group, self.whole, self.snapshot.layouts) if self.snapshot.layouts else group,
             overlays=overlays,
             message=message,
             relative=relative,
@@ -113,7 +124,33 @@ class Stored:
             always=False,
             recipe=recipe,
             ledger=ledger,
+            layouts=layouts,
+            max_bytes=max_bytes,
         )
+
+
+def _without(group: ManifestGroup, layouts: Collection[str], path: str = "") -> ManifestGroup:
+    if not layouts:
+        return group
+    arrays = {name: array for name, array in group.arrays.items() if f"{path}/{name}" not in layouts}
+    groups = {name: _without(child, layouts, f"{path}/{name}") for name, child in group.groups.items()}
+    return replace(group, arrays=arrays, groups=groups)
+
+
+def _with(group: ManifestGroup, whole: ManifestGroup, layouts: Collection[str], path: str = "") -> ManifestGroup:
+    """Return a group with the layouts of another one."""
+    found = {name: array for name, array in whole.arrays.items() if f"{path}/{name}" in layouts}
+    for name in found.keys() & group.arrays.keys():
+        raise WriterError(
+            f"variable '{name}' is new, but the store has it as a layout of another variable. Rename it",
+            variable=name,
+            feature="layout",
+        )
+    groups = {
+        name: _with(child, whole.groups[name], layouts, f"{path}/{name}") if name in whole.groups else child
+        for name, child in group.groups.items()
+    }
+    return replace(group, arrays={**group.arrays, **found}, groups=groups)
 
 
 def save(
@@ -160,7 +197,7 @@ def save(
     base = base_of(objects, group, "a" if path else mode)
     opened = OpenStore(objects, permission_for_snapshot(objects.url, base, allow))
     if path or mode == "a":
-        stored = ManifestGroup() if base is EMPTY_STORE else Stored(opened, base).group
+        stored = ManifestGroup() if base is EMPTY_STORE else Stored(opened, base).whole
         group = with_members(stored, group, path, mode, reached)
     return write_group(opened, base, group, message=message, relative=relative, checksums=checksums, progress=progress)
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import base64
 import zlib
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any, NamedTuple, Protocol
 
 import orjson
@@ -18,7 +18,7 @@ from virtualstack.vstack.format.archive import Archive, Objects, ReadPermission
 from virtualstack.vstack.format.documents import MAX_DOCUMENT_BYTES, decoded_size, decompressed
 from virtualstack.vstack.format.manifest import StoredManifest, Token
 from virtualstack.vstack.format.names import HINT, SNAPSHOTS, bundle_key, snapshot_key, snapshot_number
-from virtualstack.vstack.format.snapshot import ArrayNode, Snapshot, group_tree, read_document
+from virtualstack.vstack.format.snapshot import LAYOUT_OF, ArrayNode, Snapshot, group_tree, read_document
 from virtualstack.vstack.format.sources import Prefixes
 
 _MAX_VARIABLE_BYTES = 1 << 28  # maximum bytes of one variable in a bundle, uncompressed
@@ -287,6 +287,8 @@ def array_in(
     """Return an array of a snapshot whose bundle was read."""
     node = snapshot.arrays[path]
     header = node.header
+    if (layout := snapshot.layouts.get(path)) is not None:
+        header = replace(header, attributes={**header.attributes, LAYOUT_OF: layout.of.rpartition("/")[2]})
     manifest: Manifest
     if node.bundled is not None:
         manifest = _bundled(path, node, bundle, archive.url)

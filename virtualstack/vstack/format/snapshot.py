@@ -66,6 +66,17 @@ class Bundle(NamedTuple):
         return cls(name, len(data), zlib.crc32(data))
 
 
+class Layout(NamedTuple):
+    """A declaration that an array has the values of another one, in other chunks; writers fill both together."""
+
+    of: str
+    chunks: tuple[int, ...]
+
+
+LAYOUT_OF = "virtualstack_layout_of"
+"""Attribute by which readers show that an array is a layout: the name of the other array, which is in its group."""
+
+
 @dataclass(frozen=True, slots=True, kw_only=True, repr=False)
 class Snapshot:
     """One state of a store.
@@ -94,6 +105,8 @@ class Snapshot:
         What the store is made of, as TOML; see :class:`~virtualstack.vstack.recipe.Recipe`.
     ledger
         Pages of the ledger: what became of each file that the recipe names.
+    layouts
+        Arrays that are layouts of other arrays, by path.
     """
 
     number: int
@@ -108,6 +121,7 @@ class Snapshot:
     bundle: Bundle | None = None
     recipe: str | None = None
     ledger: tuple[LedgerPage, ...] = ()
+    layouts: Mapping[str, Layout] = field(default_factory=dict)
 
     def __repr__(self) -> str:
         return f"<snapshot {self.number} of {format_time(self.time)}: {counted(len(self.arrays), 'variable')}>"
@@ -130,6 +144,8 @@ class Snapshot:
         }
         if self.recipe is not None:
             document |= {"recipe": self.recipe, "ledger": [list(page) for page in self.ledger]}
+        if self.layouts:
+            document["layouts"] = {path: layout._asdict() for path, layout in self.layouts.items()}
         document["heap"] = base64.b64encode(b"".join(heap.parts)).decode()
         return dump(document)
 
@@ -234,7 +250,16 @@ def _snapshot(document: Mapping[str, Any], number: int, url: str) -> Snapshot:
         bundle=None if bundle is None else _bundle(bundle),
         recipe=None if document.get("recipe") is None else to_text(document["recipe"]),
         ledger=tuple(map(check_page, document.get("ledger", ()))),
+        layouts={path: _layout(path, x, arrays) for path, x in to_mapping(document.get("layouts", {})).items()},
     )
+
+
+def _layout(path: str, document: Mapping[str, Any], arrays: Mapping[str, Any]) -> Layout:
+    layout = Layout(to_text(document["of"]), tuple(map(to_count, document["chunks"])))
+    is_near = path.rpartition("/")[0] == layout.of.rpartition("/")[0] and path != layout.of
+    if not is_near or not {path, layout.of} <= arrays.keys():
+        raise ManifestError(f"array {path[:200]!r} is declared as a layout of {layout.of[:200]!r}, which it cannot be")
+    return layout
 
 
 def check_names(group: ManifestGroup, /) -> None:

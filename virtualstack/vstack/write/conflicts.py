@@ -27,6 +27,7 @@ def rebased(edit: Edit, base: Snapshot, head: Snapshot, archive: Archive, /) -> 
     """
     url = archive.url.rstrip("/")
     _check_places(edit, base, head, archive)
+    _check_layouts(edit, base, head, url)
     for path in edit.removed:
         if path in base.groups and not _same_group(base.groups[path], head.groups.get(path)):
             raise _conflict(f"group '{path or '/'}'", url, head)
@@ -51,6 +52,22 @@ def _check_places(edit: Edit, base: Snapshot, head: Snapshot, archive: Archive) 
         names = any(_meet(x, old) for x in edit.prefixes) and any(x.startswith(old) for x in _sources(edit, archive))
         if moves or names:
             raise _conflict(f"the relocation of '{old}'", archive.url.rstrip("/"), head)
+
+
+def _check_layouts(edit: Edit, base: Snapshot, head: Snapshot, url: str) -> None:
+    """Check that layouts which one writer declares do not lag behind arrays which the other one changes."""
+    if edit.layouts is not None:
+        arrays = {layout.of for layout in edit.layouts.values()}
+        if head.layouts != base.layouts:
+            raise _conflict("the layouts", url, head)
+        for path in arrays & base.arrays.keys():
+            if not _is_same(base.arrays[path], head.arrays.get(path)):
+                raise _conflict(f"variable '{path}'", url, head)
+    elif head.layouts != base.layouts:
+        for path, layout in head.layouts.items():
+            own = edit.arrays.get(layout.of)
+            if base.layouts.get(path) != layout and ((own and not own.merges) or layout.of in edit.removed):
+                raise _conflict(f"the layouts of variable '{layout.of}'", url, head)
 
 
 def _meet(a: str, b: str) -> bool:

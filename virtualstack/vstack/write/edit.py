@@ -19,7 +19,7 @@ from virtualstack.vstack.format.history import array_in
 from virtualstack.vstack.format.ledger import Entry
 from virtualstack.vstack.format.names import new_id, page_key, values_key
 from virtualstack.vstack.format.rows import Placements, width
-from virtualstack.vstack.format.snapshot import ArrayNode, Snapshot
+from virtualstack.vstack.format.snapshot import ArrayNode, Layout, Snapshot
 from virtualstack.vstack.format.sources import Prefixes
 from virtualstack.vstack.write.placing import OWN, PlacedPart
 
@@ -59,6 +59,8 @@ class Edit:
         The new recipe; ``None`` keeps the one of the store.
     ledger
         New entries of the ledger.
+    layouts
+        The new declarations of layouts; ``None`` keeps those of the store.
     """
 
     arrays: Mapping[str, ArrayEdit] = field(default_factory=dict)
@@ -70,6 +72,7 @@ class Edit:
     moved: tuple[tuple[str, str], ...] = ()
     recipe: str | None = None
     ledger: tuple[Entry, ...] = ()
+    layouts: Mapping[str, Layout] | None = None
 
     @property
     def keys(self) -> list[str]:
@@ -82,7 +85,7 @@ class Edit:
     def is_empty(self) -> bool:
         """True if the edit changes nothing."""
         changed = self.arrays or self.groups or self.removed or self.segment or self.moved or self.ledger
-        return not changed and self.recipe is None
+        return not changed and self.recipe is None and self.layouts is None
 
 
 def applied(edit: Edit, head: Snapshot, archive: Archive, target: Target, /) -> Snapshot:
@@ -118,6 +121,7 @@ def applied(edit: Edit, head: Snapshot, archive: Archive, target: Target, /) -> 
         moved=prefixes.moved,
         recipe=head.recipe if edit.recipe is None else edit.recipe,
         ledger=ledger,
+        layouts=head.layouts if edit.layouts is None else edit.layouts,
     )
 
 

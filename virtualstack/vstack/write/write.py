@@ -3,13 +3,15 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping, Sequence, Set
 from dataclasses import replace
 from functools import partial
 from itertools import accumulate
+from typing import Any
 
-from virtualstack.errors import ConflictError, SourceNotFoundError
+from virtualstack.errors import ConflictError, Remedy, SourceNotFoundError, WriterError
 from virtualstack.manifests import INLINE, ChunkManifest, ManifestArray, ManifestGroup
+from virtualstack.manifests.joining import overlaid
 from virtualstack.manifests.manifest import Overlay
 from virtualstack.manifests.serialised.headers import ArrayHeader, same_group_header, same_header
 from virtualstack.progress import Show, reported
@@ -19,13 +21,15 @@ from virtualstack.vstack.checksums import with_fingerprint
 from virtualstack.vstack.format.history import MAX_BUNDLE_BYTES, OpenStore, bundle_chunk, make_token
 from virtualstack.vstack.format.ledger import Entry
 from virtualstack.vstack.format.manifest import StoredManifest
-from virtualstack.vstack.format.names import SEGMENTS
-from virtualstack.vstack.format.snapshot import Snapshot, check_names
+from virtualstack.vstack.format.names import SEGMENTS, new_id
+from virtualstack.vstack.format.snapshot import LAYOUT_OF, Layout, Snapshot, check_names
 from virtualstack.vstack.format.sources import Prefixes
 from virtualstack.vstack.write.commit import check_there, commit
 from virtualstack.vstack.write.edit import ArrayEdit, Edit
+from virtualstack.vstack.write.layouts import FILL_BYTES, changes_of, fill
 from virtualstack.vstack.write.placing import Piece, count_columns, place, split_into_pieces
 from virtualstack.vstack.write.segment import SegmentWriter
+from virtualstack.vstack.write.values import ValuesWriter
 
 _MAX_BUNDLED_BYTES = 1 << 16
 """Maximum bytes of a bundled variable that is not a dimension coordinate."""
@@ -49,6 +53,8 @@ def write_group(
     progress: Show | None = None,
     recipe: str | None = None,
     ledger: Sequence[Entry] = (),
+    layouts: Mapping[str, Layout] | None = None,
+    max_bytes: int = FILL_BYTES,
 ) -> Snapshot:
     """Write a group as the newest snapshot of a store.
 
@@ -56,7 +62,16 @@ def write_group(
     grow with the number of references.
     """
     edit = make_edit(
-        store, base, group, overlays or {}, relative=relative, checksums=checksums, segment=segment, progress=progress
+        store,
+        base,
+        group,
+        overlays or {},
+        relative=relative,
+        checksums=checksums,
+        segment=segment,
+        progress=progress,
+        layouts=layouts,
+        max_bytes=max_bytes,
     )
     edit = replace(edit, recipe=recipe, ledger=tuple(ledger))
     if edit.is_empty and not always:
@@ -92,13 +107,15 @@ def make_edit(
     checksums: bool = False,
     segment: str | None = None,
     progress: Show | None = None,
+    layouts: Mapping[str, Layout] | None = None,
+    max_bytes: int = FILL_BYTES,
 ) -> Edit:
-    """Write the differences of a group from a snapshot, and return the edit."""
+    """Write the differences of a group from a snapshot, and return the edit; ``layouts`` are declared by it."""
     check_names(group)
     objects, bundle = store.objects, store.bundle(base)
     groups = {path: _alone(node) for path, node in group.walk()}
     arrays = {
-        f"{path}/{name}": replace(array, name=name)
+        f"{path}/{name}": replace(array, name=name, attributes=_own_attributes(array))
         for path, node in group.walk()
         for name, array in node.arrays.items()
     }
@@ -114,12 +131,25 @@ def make_edit(
             over = [Piece(x.manifest, x.begin) for x in overlays.get(path, ()) if 0 not in x.manifest.shape]
             pieces[path] = [*split_into_pieces(array, objects.url, base=base, permission=store.permission), *over]
     _check_there(pieces, base, objects)
+    reached = objects.storage.with_entries(*group.accesses())
+    name = segment or new_id()
+    n_values = 0 if segment is None else sum(len(x.manifest.tables.locations) for y in overlays.values() for x in y)
+    values = ValuesWriter(objects, name, n_values)
+    layouts = {**_kept_layouts(base, arrays, pieces), **(layouts or {})}
+    for path, layout in layouts.items():
+        _check_layout(path, layout, arrays, bundled)
+        array, above = arrays[layout.of], overlays.get(layout.of, ())
+        changes = changes_of(layout.of, array, pieces[layout.of], base)
+        if above:
+            array = replace(array, manifest=overlaid(array.in_memory(), above))
+        old = arrays.get(path)
+        arrays[path], added = fill(layout, array, changes, old, values, reached, max_bytes)
+        pieces[path] = [*(pieces[path] if old is not None and all(changes.kept) else ()), *added]
     own = [piece for each in pieces.values() for piece in each if not piece.is_stored]
     columns = count_columns(own)
     n_rows = sum(math.prod(piece.manifest.shape) for piece in own)
-    reached = objects.storage.with_entries(*group.accesses())
     fingerprint = partial(with_fingerprint, storage=reached, store=objects.url, checksums=checksums)
-    writer = SegmentWriter(objects.target, columns=columns, n_rows=n_rows, fingerprint=fingerprint, name=segment)
+    writer = SegmentWriter(objects.target, columns=columns, n_rows=n_rows, fingerprint=fingerprint, name=name)
     for path, each in reported(pieces.items(), progress):
         keeps = bool(each) and _is_whole_array(each[0], path, base)
         if len(each) == keeps and _is_same(path, arrays[path], base):
@@ -132,13 +162,55 @@ def make_edit(
         for path, node in groups.items()
         if path not in base.groups or not same_group_header(base.groups[path], node)
     }
+    declared = None if layouts == base.layouts else layouts
     if not own:
-        return Edit(arrays=edits, groups=changed, removed=removed)
+        return Edit(arrays=edits, groups=changed, removed=removed, layouts=declared)
     _check_values(writer, objects)
     prefixes = Prefixes(store=objects.url, table=base.prefixes, moved=base.moved)
     written, chosen = writer.close(prefixes, relative=relative)
-    n_values = 0 if segment is None else written.n_sources
-    return Edit(arrays=edits, groups=changed, removed=removed, segment=written, prefixes=chosen, n_values=n_values)
+    return Edit(
+        arrays=edits,
+        groups=changed,
+        removed=removed,
+        segment=written,
+        prefixes=chosen,
+        n_values=values.n_objects,
+        layouts=declared,
+    )
+
+
+def _own_attributes(array: ManifestArray) -> Mapping[str, Any]:
+    """Return attributes without the one that readers add to layouts."""
+    if LAYOUT_OF not in array.attributes:
+        return array.attributes
+    return {key: value for key, value in array.attributes.items() if key != LAYOUT_OF}
+
+
+def _kept_layouts(
+    base: Snapshot, arrays: Mapping[str, ManifestArray], pieces: Mapping[str, Sequence[Piece]]
+) -> dict[str, Layout]:
+    """Return the layouts of a snapshot whose chunks a change leaves as they are."""
+    return {
+        path: layout
+        for path, layout in base.layouts.items()
+        if path in arrays and [_is_whole_array(x, path, base) for x in pieces.get(path, ())] == [True]
+    }
+
+
+def _check_layout(path: str, layout: Layout, arrays: Mapping[str, ManifestArray], bundled: Set[str]) -> None:
+    array, own = arrays.get(layout.of), arrays.get(path)
+    if array is None or layout.of in bundled:
+        what = "removes or renames it" if array is None else "replaces it by a few values"
+    elif own is not None and own.dimension_names != array.dimension_names:
+        what = "changes its dimensions"
+    else:
+        return
+    raise WriterError(
+        f"'{path}' has the values of '{layout.of}' in other chunks, and this change {what}",
+        Remedy("drop both, or first drop '{}' with {{}}".format(path.rpartition("/")[2]), "Repository.edit"),
+        variable=path,
+        feature="layout",
+    )
 
 
 def _that_fit(arrays: Mapping[str, ManifestArray]) -> set[str]:
