@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Callable, Iterable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
 
@@ -18,6 +18,9 @@ _DAY = 86400
 _SENTINEL = 9.969209968386869e36
 _GRID = 12
 
+CYCLE = 30
+"""Nights after which the faults come again."""
+
 
 @dataclass
 class Archive:
@@ -28,8 +31,10 @@ class Archive:
     dim: str
     _night: Callable[[Archive, int], None]
     _read: Callable[[str], xr.Dataset]
-    unfit: Mapping[int, set[str]] = field(default_factory=dict)
-    """Names of the files that do not fit, from a night on until another night says otherwise."""
+    _unfit: Callable[[int], Mapping[int, set[str]]] = lambda cycle: {}
+    """Names of the files of a cycle that do not fit, from a night of it on until another night says otherwise."""
+    whole: bytes = b""
+    """A file as it was before it was cut off."""
 
     def night(self, number: int) -> None:
         """Let a night pass: files come, change and go."""
@@ -37,7 +42,11 @@ class Archive:
 
     def expected_unfit(self, number: int) -> set[str]:
         """Return the names of the files that do not fit after a night."""
-        return self.unfit[max(n for n in self.unfit if n <= number)] if self.unfit else set()
+        found = set[str]()
+        for cycle in range(number // CYCLE + 1):
+            unfit = self._unfit(cycle)
+            found |= unfit[max(n for n in unfit if n <= number - CYCLE * cycle)]
+        return found
 
     def truth(self, number: int) -> xr.Dataset:
         """Return what a loop over the files gives: of files with the same labels, the newest counts."""
@@ -100,9 +109,9 @@ def truncated(path: Path, when: float) -> bytes:
 def scenes(folder: Path) -> Archive:
     """Three scenes a night with a scalar time; packing changes in mid-archive.
 
-    Faults: late (night 3), reprocessed under a new name (5) and in place (7), half-uploaded (9, whole in 10), vanished
-    (12), a sentinel for the time (14), a new packing (from 16 on), a file of another grid (20), a file of the store
-    that is cut off (22, whole again in 23).
+    Faults of each cycle: late (night 3), reprocessed under a new name (5) and in place (7), half-uploaded (9, whole in
+    10), vanished (12), a sentinel for the time (14), a new packing (from 16 on), a file of another grid (20), a file of the
+    store that is cut off (22, whole again in 23).
     """
     folder.mkdir()
     recipe = f"""
@@ -112,47 +121,52 @@ unpack = true
 prefer = "newest"
 valid.t = ["2020-01-01", "2030-01-01"]
 """
-    unfit = {
-        0: set[str](),
-        9: {"s027_v0.nc"},
-        10: set[str](),
-        14: {"s142_v0.nc"},
-        20: {"s142_v0.nc", "s202_v0.nc"},
-        22: {"s142_v0.nc", "s202_v0.nc", "s060_v0.nc"},
-        23: {"s142_v0.nc", "s202_v0.nc"},
-    }
+
+    def unfit(cycle: int) -> Mapping[int, set[str]]:
+        first, sentinel, grid = 3 * CYCLE * cycle, _name(900 + 2 * cycle), _name(901 + 2 * cycle)
+        return {
+            0: set(),
+            9: {_name(first + 27)},
+            10: set(),
+            14: {sentinel},
+            20: {sentinel, grid},
+            22: {sentinel, grid, _name(first + 60)},
+            23: {sentinel, grid},
+        }
+
     return Archive(folder, recipe, "t", _scenes_of_a_night, _read_netcdf, unfit)
+
+
+def _name(number: int, version: int = 0) -> str:
+    return f"s{number:03}_v{version}.nc"
 
 
 def _scenes_of_a_night(archive: Archive, night: int) -> None:
     when = 1_700_000_000 + night * _DAY
-    folder = archive.folder
+    cycle, now = divmod(night, CYCLE)
+    folder, first = archive.folder, 3 * CYCLE * cycle
     for number in range(3 * night, 3 * night + 3):
-        if number != 4:
-            _scene(folder, number, night, when)
-    if night == 3:
-        _scene(folder, 4, 1, when)
-    if night == 5:
-        _scene(folder, 6, night, when, version=1)
-    if night == 7:
-        _scene(folder, 9, night, when, seed=99)
-    if night == 9:
-        archive.whole = truncated(folder / "s027_v0.nc", when)
-    if night == 10:
-        (folder / "s027_v0.nc").write_bytes(archive.whole)
-        written(folder / "s027_v0.nc", when)
-    if night == 12:
-        (folder / "s003_v0.nc").unlink()
-    if night == 14:
-        (folder / "s042_v0.nc").unlink()
-        _scene(folder, 42, night, when, time=_SENTINEL, name=142)
-    if night == 20:
-        _scene(folder, 61, night, when, n=_GRID + 4, name=202)
-    if night == 22:
-        archive.whole = truncated(folder / "s060_v0.nc", when)
-    if night == 23:
-        (folder / "s060_v0.nc").write_bytes(archive.whole)
-        written(folder / "s060_v0.nc", when)
+        if number != first + 4:
+            _scene(folder, number, now, when)
+    if now == 3:
+        _scene(folder, first + 4, 1, when)
+    if now == 5:
+        _scene(folder, first + 6, now, when, version=1)
+    if now == 7:
+        _scene(folder, first + 9, now, when, seed=99 + cycle)
+    if now in (9, 22):
+        archive.whole = truncated(folder / _name(first + (27 if now == 9 else 60)), when)
+    if now in (10, 23):
+        path = folder / _name(first + (27 if now == 10 else 60))
+        path.write_bytes(archive.whole)
+        written(path, when)
+    if now == 12:
+        (folder / _name(first + 3)).unlink()
+    if now == 14:
+        (folder / _name(first + 42)).unlink()
+        _scene(folder, first + 42, now, when, time=_SENTINEL, name=900 + 2 * cycle)
+    if now == 20:
+        _scene(folder, first + 61, now, when, n=_GRID + 4, name=901 + 2 * cycle)
 
 
 def _scene(
@@ -180,7 +194,7 @@ def _scene(
     deflate = {"zlib": True, "chunksizes": (n // 2, n)}
     seconds = {"units": "seconds since 2024-01-01", "standard_name": "time", "axis": "T"}
     netcdf4_file(
-        folder / f"s{number if name is None else name:03}_v{version}.nc",
+        folder / _name(number if name is None else name, version),
         {"y": n, "x": n},
         {
             "CMI": ("i2", "y x", counts, {**packed, "coordinates": "t y x"}, deflate),
@@ -191,7 +205,7 @@ def _scene(
         },
         platform="G16",
     )
-    written(folder / f"s{number if name is None else name:03}_v{version}.nc", when + number % 3)
+    written(folder / _name(number if name is None else name, version), when + number % 3)
 
 
 # -- days of a reanalysis -------------------------------------------------------------------------------------
@@ -200,8 +214,8 @@ def _scene(
 def days(folder: Path) -> Archive:
     """A day of four times a night, packed day by day, first preliminary, and final ten nights later.
 
-    Faults: a day that comes late (6), a day that lacks a variable (8), a final file that is cut off (15, whole in 16),
-    and a day that vanishes (19).
+    Faults of each cycle: a day that comes late (6), a day that lacks a variable (8), a final file that is cut off (15,
+    whole in 16), and a day that vanishes (19).
     """
     folder.mkdir()
     recipe = f"""
@@ -211,25 +225,32 @@ unpack = true
 prefer = "newest"
 settle = "1h"
 """
-    unfit = {0: set[str](), 8: {"era_008_pre.nc"}, 15: {"era_008_pre.nc", "era_005_fin.nc"}, 16: {"era_008_pre.nc"}}
+
+    def unfit(cycle: int) -> Mapping[int, set[str]]:
+        lacks, cut = f"era_{CYCLE * cycle + 8:03}_pre.nc", f"era_{CYCLE * cycle + 5:03}_fin.nc"
+        return {0: set(), 8: {lacks}, 15: {lacks, cut}, 16: {lacks}}
+
     return Archive(folder, recipe, "valid_time", _day_of_a_night, _read_netcdf, unfit)
 
 
 def _day_of_a_night(archive: Archive, night: int) -> None:
     when = 1_700_000_000 + night * _DAY
-    if night != 4:
+    cycle, now = divmod(night, CYCLE)
+    first = CYCLE * cycle
+    cut = archive.folder / f"era_{first + 5:03}_fin.nc"
+    if now != 4:
         _day(archive.folder, night, "pre", when)
-    if night == 6:
-        _day(archive.folder, 4, "pre", when)
+    if now == 6:
+        _day(archive.folder, first + 4, "pre", when)
     if night >= 10:
         _day(archive.folder, night - 10, "fin", when + 60)
-    if night == 15:
-        archive.whole = truncated(archive.folder / "era_005_fin.nc", when)
-    if night == 16:
-        (archive.folder / "era_005_fin.nc").write_bytes(archive.whole)
-        written(archive.folder / "era_005_fin.nc", when)
-    if night == 19:
-        (archive.folder / "era_017_pre.nc").unlink()
+    if now == 15:
+        archive.whole = truncated(cut, when)
+    if now == 16:
+        cut.write_bytes(archive.whole)
+        written(cut, when)
+    if now == 19:
+        (archive.folder / f"era_{first + 17:03}_pre.nc").unlink()
 
 
 def _day(folder: Path, number: int, kind: str, when: float) -> None:
@@ -252,7 +273,7 @@ def _day(folder: Path, number: int, kind: str, when: float) -> None:
             chunks,
         ),
     }
-    if (number, kind) == (8, "pre"):
+    if (number % CYCLE, kind) == (8, "pre"):
         variables["t2m"] = ("i2", "valid_time latitude", counts[..., 0], packed, {"zlib": True})
     path = folder / f"era_{number:03}_{kind}.nc"
     netcdf4_file(path, {"valid_time": 4, "latitude": 5, "longitude": 6}, variables)
@@ -265,8 +286,8 @@ def _day(folder: Path, number: int, kind: str, when: float) -> None:
 def runs(folder: Path) -> Archive:
     """A run of three steps a night as GRIB, one file a step; the last step comes with the run after.
 
-    Faults: a step that comes two nights late (5), one that is written again (9), and one that is cut off (11, whole in
-    12).
+    Faults of each cycle: a step that comes two nights late (5), one that is written again (9), and one that is cut off
+    (11, whole in 12).
     """
     folder.mkdir()
     recipe = f"""
@@ -275,7 +296,10 @@ dim = "time"
 join = "outer"
 reader = "grib"
 """
-    unfit = {0: set[str](), 11: {"run011_f00.grib2"}, 12: set[str]()}
+
+    def unfit(cycle: int) -> Mapping[int, set[str]]:
+        return {0: set(), 11: {f"run{CYCLE * cycle + 11:03}_f00.grib2"}, 12: set()}
+
     return Archive(folder, recipe, "time step", _run_of_a_night, _read_grib, unfit)
 
 
@@ -286,18 +310,21 @@ def _read_grib(path: str) -> xr.Dataset:
 
 def _run_of_a_night(archive: Archive, night: int) -> None:
     when = 1_700_000_000 + night * _DAY
+    cycle, now = divmod(night, CYCLE)
+    first = CYCLE * cycle
+    cut = archive.folder / f"run{first + 11:03}_f00.grib2"
     for run, step in ((night, 0), (night, 6), (night - 1, 12)):
-        if run >= 0 and (run, step) != (3, 6):
+        if run >= 0 and (run % CYCLE, step) != (3, 6):
             _step(archive.folder, run, step, when)
-    if night == 5:
-        _step(archive.folder, 3, 6, when)
-    if night == 9:
-        _step(archive.folder, 2, 6, when, seed=77)
-    if night == 11:
-        archive.whole = truncated(archive.folder / "run011_f00.grib2", when)
-    if night == 12:
-        (archive.folder / "run011_f00.grib2").write_bytes(archive.whole)
-        written(archive.folder / "run011_f00.grib2", when)
+    if now == 5:
+        _step(archive.folder, first + 3, 6, when)
+    if now == 9:
+        _step(archive.folder, first + 2, 6, when, seed=77 + cycle)
+    if now == 11:
+        archive.whole = truncated(cut, when)
+    if now == 12:
+        cut.write_bytes(archive.whole)
+        written(cut, when)
 
 
 def _step(folder: Path, run: int, step: int, when: float, *, seed: int | None = None) -> None:
