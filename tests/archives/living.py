@@ -110,8 +110,8 @@ def scenes(folder: Path) -> Archive:
     """Three scenes a night with a scalar time; packing changes in mid-archive.
 
     Faults of each cycle: late (night 3), reprocessed under a new name (5) and in place (7), half-uploaded (9, whole in
-    10), vanished (12), a sentinel for the time (14), a new packing (from 16 on), a file of another grid (20), a file of the
-    store that is cut off (22, whole again in 23).
+    10), vanished (12), a sentinel for the time (14), a new packing (from 16 on), a file of another grid (20), a file of
+    the store that is cut off (22, whole again in 23).
     """
     folder.mkdir()
     recipe = f"""

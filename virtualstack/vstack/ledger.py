@@ -182,7 +182,8 @@ def _decoded(page: LedgerPage, data: bytes) -> pa.Table:
     if len(data) != page.size or zlib.crc32(data) != page.crc32:
         raise MalformedFileError(f"the page '{page.name}' of the ledger is damaged: restore the store")
     try:
-        found = pq.ParquetFile(pa.BufferReader(data), read_dictionary=["state", "reason"]).read().cast(SCHEMA)
+        page_file = pq.ParquetFile(pa.BufferReader(data), read_dictionary=["state", "reason"])
+        found = page_file.read(use_threads=False).cast(SCHEMA)  # threads of a short command may outlive it
     except (pa.ArrowException, ValueError, KeyError) as error:
         raise MalformedFileError(f"the page '{page.name}' of the ledger is damaged: {error}") from error
     return found
