@@ -26,7 +26,7 @@ class _RasterArray(BackendArray):  # type: ignore[misc, unused-ignore]
     bands
         Number of the band of each element, from 1.
     mask
-        Zero where values are missing.
+        Zero where values are missing, to which CF attributes may have added an offset.
     alpha
         Number of the band that is the mask, and is not masked itself.
     nodata, scales, offsets
@@ -75,7 +75,8 @@ class _RasterArray(BackendArray):  # type: ignore[misc, unused-ignore]
         if self.offsets is not None:
             found = found + self.offsets.astype(self.dtype)[band]
         if self.mask is not None:
-            found = np.where((part_of(self.mask) == 0) & (band + 1 != self.alpha), np.nan, found)
+            zero = self.mask.dtype.type(self.mask.encoding.get("add_offset", 0))
+            found = np.where((part_of(self.mask) == zero) & (band + 1 != self.alpha), np.nan, found)
         return found.astype(self.dtype, copy=False)
 
 

@@ -19,6 +19,7 @@ pytestmark = [
 PAM = """<PAMDataset><Metadata><MDI key="A">1</MDI></Metadata>
 <PAMRasterBand band="2"><NoDataValue>66</NoDataValue><Scale>2</Scale><Offset>1</Offset><Description>two</Description>
 <UnitType>m</UnitType></PAMRasterBand></PAMDataset>"""
+NODATA = """<PAMDataset><PAMRasterBand band="2"><NoDataValue>66</NoDataValue></PAMRasterBand></PAMDataset>"""
 
 RGB = {"photometric": "RGB", "count": 4}
 KINDS = {
@@ -39,6 +40,11 @@ KINDS = {
     "scales and nodata": {"dtype": "int16", "scales": (0.5, 1.0, 0.3), "nodata": 5},
     "scales and mask": {"dtype": "uint16", "scales": (0.5, 1.0, 0.3), "mask": "internal"},
     "scales of long integers": {"dtype": "int32", "scales": (0.5, 1.0, 0.3)},
+    "scales and one offset": {"dtype": "int16", "scales": (0.5, 1.0, 0.3), "offsets": (1.5, 1.5, 1.5)},
+    "one scale and offsets": {"dtype": "int16", "scales": (0.5, 0.5, 0.5), "offsets": (1.0, 0.0, 2.0)},
+    "one offset and alpha": RGB | {"alpha": "YES", "scales": (0.5,) * 4, "offsets": (1.5,) * 4},
+    "one offset and mask": {"mask": "internal", "scales": (0.5,) * 3, "offsets": (1.5,) * 3},
+    "one scale and PAM": {"pam": NODATA, "dtype": "int16", "scales": (0.5,) * 3, "offsets": (2.0,) * 3},
     "PAM": {"pam": PAM},
     "PAM and nodata": {"pam": PAM, "nodata": 5},
     "PAM and scales": {"pam": PAM, "dtype": "int16", "scales": (0.5, 1.0, 0.3)},

@@ -32,6 +32,7 @@ from virtualstack.formats.tiff.structure import TiffStructure
 from virtualstack.location import Location
 from virtualstack.manifests import (
     ABSENT,
+    PER_BAND,
     RASTER_DECODING,
     ManifestArray,
     ManifestGroup,
@@ -223,6 +224,11 @@ class _Resolution:
         if self._series.is_stack:  # in OME-TIFF, tags are XML of the whole file, which is an attribute of the dataset
             attributes.pop("TIFFTAG_IMAGEDESCRIPTION", None)
         attributes |= self._missing(metadata, bands, attributes.pop(RASTER_DECODING, ""))
+        if any(key in attributes for key in PER_BAND):  # CF's one number of all bands would count before those of each
+            for one, many in (("scale_factor", "scales"), ("add_offset", "offsets")):
+                if one in attributes:
+                    attributes[many] = np.full(len(bands), attributes.pop(one))
+                    attributes[RASTER_DECODING] += f" {many}"
         if is_mapped:
             attributes["grid_mapping"] = "spatial_ref"
         return attributes
