@@ -167,6 +167,26 @@ others
 """
 """Options of functions that open datasets with values, as ``xr.open_dataset`` does."""
 
+RUNNING = """
+sample
+    Number of new chunks to compare with what the formats' libraries read from the files.
+executor
+    What opens the files, as in :func:`virtualstack.scan`. If there are more than 256, its workers open and
+    join partitions of them, and write the results below the store: see :meth:`segment`.
+cache
+    Folder or URL that keeps results, as in :func:`virtualstack.scan`.
+timeout
+    Largest number of seconds for a partition. If a worker takes longer or dies, its files are tried in halves,
+    so that only the file at fault is quarantined. A worker that takes longer is ended, unless it is a thread.
+only_segments
+    If true, only what :meth:`segment` has made is placed. Other files count as pending.
+message
+    Message of the snapshot, for the log.
+progress
+    ``True`` for a progress bar, or a function of the number of finished files and of all files.
+"""
+"""Options of runs by a recipe."""
+
 _SECTION = re.compile(r"\nParameters\n-{10}\n(.*?)(?=\n\n\S[^\n]*\n-{4,}\n|$)", re.DOTALL)
 _ENTRY = re.compile(r"^(\S[^\n]*)\n(?:(?: {4}[^\n]*)?(?:\n|$))+", re.MULTILINE)
 
@@ -200,7 +220,7 @@ def _completed(doc: str, names: list[str], words: tuple[str, ...]) -> str:
         for entry in _ENTRY.finditer(text)
         for name in entry[1].split(",")
     }
-    listed = "\n".join(dict.fromkeys(found[name] for name in names if name != "self"))
+    listed = "\n".join(dict.fromkeys(found[name] for name in names if name not in ("self", "cls")))
     if section:
         return doc[: section.start(1)] + listed + doc[section.end(1) :]
     before, mark, after = doc.partition("\n\nReturns\n")

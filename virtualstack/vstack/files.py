@@ -4,12 +4,14 @@ from __future__ import annotations
 
 import contextlib
 import math
+import os
 from collections import Counter
 from collections.abc import Collection, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field, fields, replace
 from datetime import UTC, datetime
 from functools import cached_property
-from typing import Any, cast
+from inspect import Parameter
+from typing import Any, TypedDict, cast
 
 import numpy as np
 import pandas as pd
@@ -57,6 +59,18 @@ _MAX_REASON = 500
 """Maximum number of characters of a reason in the ledger."""
 
 
+class RunOptions(TypedDict, total=False):
+    """Options of a run that are the same for a new store and for one that exists."""
+
+    sample: int
+    executor: ExecutorLike
+    cache: str | os.PathLike[str] | None
+    timeout: float | None
+    only_segments: bool
+    message: str | None
+    progress: Progress | bool | None
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Sync:
     """The options of a run; see :meth:`Repository.sync`."""
@@ -67,11 +81,19 @@ class Sync:
     reopen: bool = False
     sample: int = 8
     executor: ExecutorLike = None
-    cache: Any = None
-    progress: Progress | bool | None = None
-    message: str | None = None
+    cache: str | os.PathLike[str] | None = None
     timeout: float | None = None
     only_segments: bool = False
+    message: str | None = None
+    progress: Progress | bool | None = None
+
+
+RUN_OPTIONS = tuple(
+    Parameter(x.name, Parameter.KEYWORD_ONLY, default=x.default, annotation=x.type)
+    for x in fields(Sync)
+    if x.name in RunOptions.__annotations__
+)
+"""`RunOptions` as parameters of functions that pass them on."""
 
 
 # -- opening --------------------------------------------------------------------------------------------------

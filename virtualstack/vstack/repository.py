@@ -33,7 +33,7 @@ from virtualstack.errors import (
 from virtualstack.formats.base import Reader, ReadOptions
 from virtualstack.location import Location, absolute_url, local_path
 from virtualstack.manifests import ManifestGroup
-from virtualstack.options import OPENING, VALUES, OnMissing, with_options
+from virtualstack.options import OPENING, RUNNING, VALUES, OnMissing, with_options
 from virtualstack.printable import printable
 from virtualstack.progress import Progress
 from virtualstack.scanning.workers import ExecutorLike
@@ -46,7 +46,7 @@ from virtualstack.vstack.compact import compact
 from virtualstack.vstack.diff import Diff, diff
 from virtualstack.vstack.display import snapshot_html
 from virtualstack.vstack.expire import Expired, expire
-from virtualstack.vstack.files import Sync, open_files
+from virtualstack.vstack.files import RUN_OPTIONS, RunOptions, Sync, open_files
 from virtualstack.vstack.format.archive import ReadPermission
 from virtualstack.vstack.format.history import OpenStore
 from virtualstack.vstack.format.names import Moment, format_time
@@ -274,6 +274,7 @@ class Repository:
         return cls(objects, open_snapshot(objects, at), allow, at is not None)
 
     @classmethod
+    @with_options(RUNNING, passed_on=RUN_OPTIONS)
     def build(
         cls,
         url: str | os.PathLike[str],
@@ -282,13 +283,7 @@ class Repository:
         *,
         allow: Allow = (),
         storage: StorageLike = None,
-        sample: int = 8,
-        executor: ExecutorLike = None,
-        cache: str | os.PathLike[str] | None = None,
-        timeout: float | None = None,
-        only_segments: bool = False,
-        message: str | None = None,
-        progress: Progress | bool | None = None,
+        **options: Unpack[RunOptions],
     ) -> Synced[Repository]:
         """Write a new store by a recipe, which the store keeps. :meth:`sync` brings it up to date later.
 
@@ -304,22 +299,6 @@ class Repository:
             URLs or paths that a store from a network may name; see :meth:`open`.
         storage
             Access to the store and its sources.
-        sample
-            Number of chunks to compare with what the formats' libraries read from the files.
-        executor
-            What opens the files, as in :func:`virtualstack.scan`. If there are more than 256, its workers open and
-            join partitions of them, and write the results below the store: see :meth:`segment`.
-        cache
-            Folder or URL that keeps results, as in :func:`virtualstack.scan`.
-        timeout
-            Largest number of seconds for a partition. If a worker takes longer or dies, its files are tried in halves,
-            so that only the file at fault is quarantined. A worker that takes longer is ended, unless it is a thread.
-        only_segments
-            If true, only what :meth:`segment` has made is placed. Other files count as pending.
-        message
-            Message of the snapshot, for the log.
-        progress
-            ``True`` for a progress bar, or a function of the number of finished files and of all files.
 
         Returns
         -------
@@ -351,17 +330,7 @@ class Repository:
         (found,), reached = Storage.from_option(storage).with_users([absolute_url(url)])
         objects = ObjectStore(found, reached, allow)
         base = base_of(objects, ManifestGroup(), "w-")
-        how = Sync(
-            storage=reached,
-            allow=allow,
-            sample=sample,
-            executor=executor,
-            cache=cache,
-            timeout=timeout,
-            only_segments=only_segments,
-            message=message,
-            progress=progress,
-        )
+        how = Sync(storage=reached, allow=allow, **options)
         return cls(objects, base, allow)._synced(_recipe(recipe), how)
 
     @classmethod
@@ -502,19 +471,14 @@ class Repository:
             self.url, self.snapshot.number, self._stored.group, self.ledger(), self.recipe, self.objects.storage
         )
 
+    @with_options(RUNNING, passed_on=RUN_OPTIONS)
     def sync(
         self,
         *,
         recipe: Recipe | str | os.PathLike[str] | None = None,
         retry: bool = False,
         reopen: bool = False,
-        sample: int = 8,
-        executor: ExecutorLike = None,
-        cache: str | os.PathLike[str] | None = None,
-        timeout: float | None = None,
-        only_segments: bool = False,
-        message: str | None = None,
-        progress: Progress | bool | None = None,
+        **options: Unpack[RunOptions],
     ) -> Synced[Repository]:
         """Bring the store up to date with the files of its recipe: list them, and place those that are new or changed.
 
@@ -534,22 +498,6 @@ class Repository:
         reopen
             If true, placed files are opened again, too, for example because the recipe takes more variables. If one
             does not fit any more, nothing is committed.
-        sample
-            Number of new chunks to compare with what the formats' libraries read from the files.
-        executor
-            What opens the files, as in :func:`virtualstack.scan`. If there are more than 256, its workers open and
-            join partitions of them, and write the results below the store: see :meth:`segment`.
-        cache
-            Folder or URL that keeps results, as in :func:`virtualstack.scan`.
-        timeout
-            Largest number of seconds for a partition. If a worker takes longer or dies, its files are tried in halves,
-            so that only the file at fault is quarantined. A worker that takes longer is ended, unless it is a thread.
-        only_segments
-            If true, only what :meth:`segment` has made is placed. Other files count as pending.
-        message
-            Message of the snapshot, for the log.
-        progress
-            ``True`` for a progress bar, or a function of the number of finished files and of all files.
 
         Returns
         -------
@@ -583,19 +531,7 @@ class Repository:
         snapshot 1: nothing new
         """
         used = self._own_recipe() if recipe is None else _recipe(recipe)
-        how = Sync(
-            storage=self.objects.storage,
-            allow=self.allow,
-            retry=retry,
-            reopen=reopen,
-            sample=sample,
-            executor=executor,
-            cache=cache,
-            timeout=timeout,
-            only_segments=only_segments,
-            message=message,
-            progress=progress,
-        )
+        how = Sync(storage=self.objects.storage, allow=self.allow, retry=retry, reopen=reopen, **options)
         return self._synced(used, how)
 
     def _own_recipe(self) -> Recipe:
