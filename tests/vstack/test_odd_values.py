@@ -187,7 +187,7 @@ def test_inline_chunks_in_several_objects(tmp_path, monkeypatch):
 
 def test_overwritten_values_in_several_objects(tmp_path, monkeypatch):
     """Of values that are more than one object holds."""
-    monkeypatch.setattr(sys.modules["virtualstack.vstack.overwrite"], "_OBJECT_BYTES", 300)
+    monkeypatch.setattr(sys.modules["virtualstack.vstack.write.values"], "_OBJECT_BYTES", 300)
     values = np.random.default_rng(0).normal(size=(20, 100))
     made = xr.Dataset({"v": (("x", "y"), values)})
     made.to_netcdf(tmp_path / "a.nc", engine="netcdf4", encoding={"v": {"chunksizes": (1, 100)}})
