@@ -199,12 +199,12 @@ def test_the_caller_says_what_is_loaded():
 def test_loaded_arrays_are_one_chunk_up_to_a_megabyte():
     """Then chunks of as many rows whatever their number; rows of more are cut along the next axis."""
     shapes = [((180, 360), 8), ((131072,), 8), ((131073,), 8), ((10**9,), 8), ((0, 5), 4), ((), 8), ((3, 10**6), 8)]
-    found = [view._chunk_shape(*x) for x in shapes]
+    found = [view.chunk_shape(*x) for x in shapes]
     assert found == [(180, 360), (131072,), (131072,), (131072,), (1, 5), (), (1, 131072)]
     for shape, itemsize in product([(100, 70, 1000), (10**6, 3), (2, 1, 10**7), (5000, 0, 3)], [1, 2, 8, 100]):
-        chunks = view._chunk_shape(shape, itemsize)
+        chunks = view.chunk_shape(shape, itemsize)
         assert np.prod(chunks) * itemsize < 2 << 20
-        longer = view._chunk_shape((3 * shape[0], *shape[1:]), itemsize)
+        longer = view.chunk_shape((3 * shape[0], *shape[1:]), itemsize)
         assert chunks == longer or chunks[0] == shape[0]
 
 

@@ -24,7 +24,7 @@ class ManifestKeys(ChunkKeyEncoding):
     def encode_chunk_key(self, chunk_coords: tuple[int, ...]) -> NoReturn:
         """Raise an error: zarr asks for the key of a chunk before it reads, writes or deletes the chunk."""
         _refuse(
-            "its chunks are not in the store but in the files that its manifest lists, and zarr can neither read "
+            "its chunks are where its manifest says, such as in files outside the store, and zarr can neither read "
             "nor write them"
         )
 

@@ -91,6 +91,12 @@ def make_view(
     yield from ((key, None) for key in sorted(chunks - wanted))
 
 
+def view_keys(group: ManifestGroup, is_loaded: Callable[[ManifestArray], bool], /) -> set[str]:
+    """Return the keys of a hierarchy that shows a group; no chunk is read."""
+    view = _View(group, is_loaded)
+    return view.documents.keys() | view.chunk_keys()
+
+
 def in_the_way(there: Set[str], wanted: Set[str], /) -> list[str]:
     """Return the keys to delete before others are written, documents first: on a file system a file has no children.
 
@@ -127,7 +133,7 @@ class _View:
         self.documents: dict[str, bytes] = {}
         for path, node in nodes:
             if isinstance(node, ManifestArray) and is_loaded(node):
-                chunks = _chunk_shape(node.shape, node.dtype.itemsize)
+                chunks = chunk_shape(node.shape, node.dtype.itemsize)
                 self.loaded[path] = node, chunks
                 document = array_document(node, name=path, chunks=chunks, compressors=[_ZSTD])
                 self.documents[f"{path}/zarr.json"] = dump_document(document)
@@ -174,10 +180,10 @@ def _why_no_key(path: str, name: str) -> str | None:
     return f"a name of {n_bytes} bytes is longer than the 255 bytes of a file name" if n_bytes > 255 else None
 
 
-def _chunk_shape(shape: tuple[int, ...], itemsize: int) -> tuple[int, ...]:
+def chunk_shape(shape: tuple[int, ...], itemsize: int, /) -> tuple[int, ...]:
     """Return the chunks of a loaded array; if there are several, they do not depend on the length of the first axis.
 
-    >>> _chunk_shape((180, 360), 8), _chunk_shape((10**6,), 8), _chunk_shape((2, 4096, 4096), 4)
+    >>> chunk_shape((180, 360), 8), chunk_shape((10**6,), 8), chunk_shape((2, 4096, 4096), 4)
     ((180, 360), (131072,), (1, 64, 4096))
     """
     chunks = [max(n, 1) for n in shape]

@@ -121,9 +121,13 @@ MAX_CARRIED_BYTES = 1 << 18
 """Maximum bytes of a snapshot that the hint carries."""
 
 
+VIEW = 2
+"""Number of the rule by which arrays have chunks in the view; stores of earlier versions do not say theirs."""
+
+
 def hint(number: int, data: bytes | None = None, /) -> bytes:
     """Return the object that identifies the folder as a vstack, and names the snapshot of the view."""
-    said: dict[str, Any] = {"format": 1, "snapshot": number}
+    said: dict[str, Any] = {"format": 1, "snapshot": number, "view": VIEW}
     if data is not None and len(data) <= MAX_CARRIED_BYTES:
         said["document"] = base64.b64encode(data).decode()
     return orjson.dumps({"zarr_format": 3, "node_type": "group", "attributes": {"virtualstack": said}})

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import itertools
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
@@ -14,12 +14,14 @@ from numpy.typing import NDArray
 
 from virtualstack.codecs.codec import Codec
 from virtualstack.location import Location
-from virtualstack.manifests import ENTRY, FIRST, ChunkEncoding, ChunkManifest, Fill
+from virtualstack.manifests import ENTRY, FIRST, INLINE, ChunkEncoding, ChunkGrid, ChunkManifest, Fill, ManifestArray
 from virtualstack.manifests.cells import begins_run
 from virtualstack.manifests.paged import map_in_threads
-from virtualstack.storage import ObjectStore
+from virtualstack.reading import read_array
+from virtualstack.storage import ObjectStore, Storage
 from virtualstack.vstack.format.names import values_key
-from virtualstack.zarr.metadata.encode import encode_chunk
+from virtualstack.zarr.metadata.encode import encode_chunk, filled_up
+from virtualstack.zarr.view import chunk_shape
 
 _ZSTD_LEVEL = 3
 _OBJECT_BYTES = 64 << 20  # size in bytes at which an object is complete, and the next one begins
@@ -77,6 +79,21 @@ def manifest_of(
     entries["length"] = lengths
     entries["offset"] = begins - begins[first][number]
     return ChunkManifest(entries.reshape(shape), (fill,), tuple(rows), tuple(locations))
+
+
+def in_chunks(array: ManifestArray, storage: Storage, /) -> ManifestArray:
+    """Return an array of one uncompressed INLINE chunk in compressed ones of about 1 MiB; others stay as they are."""
+    manifest = array.manifest
+    if not isinstance(manifest, ChunkManifest) or manifest.entries.size != 1 or array.dtype.kind == "T":
+        return array
+    if manifest.entries["location"].item() != INLINE or any(x.codecs for x in manifest.encodings):
+        return array
+    lengths = chunk_shape(array.shape, array.itemsize)
+    grid = ChunkGrid.regular(array.shape, lengths)
+    cells = cut(read_array(array, (), storage), [axis.lines() for axis in grid.axes])
+    (encoding, *_), chunks = compressed([filled_up(cell, lengths) for cell in cells])
+    made = ChunkManifest.from_bytes(chunks, shape=grid.shape, encoding=encoding, fill=manifest.fill)
+    return replace(array, manifest=made, grid=grid)
 
 
 @dataclass(slots=True)

@@ -17,6 +17,7 @@ from virtualstack.storage import LocalTarget, ObjectStore
 from virtualstack.storage.target import Puts
 from virtualstack.vstack.format.history import (
     MAX_HINT_BYTES,
+    VIEW,
     OpenStore,
     hint,
     newest,
@@ -26,7 +27,7 @@ from virtualstack.vstack.format.history import (
 from virtualstack.vstack.format.names import HINT, snapshot_key
 from virtualstack.vstack.format.snapshot import ArrayNode, Snapshot
 from virtualstack.warning import warn
-from virtualstack.zarr.view import find_folders, is_inline, make_view
+from virtualstack.zarr.view import find_folders, is_inline, make_view, view_keys
 
 
 def write_view(
@@ -48,14 +49,7 @@ def write_view(
         if shown == head.number:
             group = store.group(made)
             previous = _sharing(store.group(head), group, _unchanged(head, made))
-            changes = make_view(
-                group,
-                _loaded_in(group),
-                previous=previous,
-                was_loaded=_loaded_in(previous),
-                storage=objects.storage,
-            )
-            _put(objects, changes)
+            _put(objects, make_view(group, _is_bundled, previous=previous, storage=objects.storage))
             objects.target.put(HINT, hint(made.number, data))
         else:
             _write_all(store, _since(store, shown, made), made, data)
@@ -91,10 +85,11 @@ def _read(objects: ObjectStore, number: int) -> tuple[Snapshot, bytes]:
 
 
 def _shown(objects: ObjectStore) -> int | None:
-    """Return the number of the snapshot that the view shows; ``None`` if it is not known."""
+    """Return the number of the snapshot that the view shows; ``None`` if it is not known, or shown by another rule."""
     try:
-        return int(orjson.loads(objects.get(HINT, most=MAX_HINT_BYTES))["attributes"]["virtualstack"]["snapshot"])
-    except (SourceNotFoundError, ValueError, KeyError, TypeError):
+        said = orjson.loads(objects.get(HINT, most=MAX_HINT_BYTES))["attributes"]["virtualstack"]
+        return int(said["snapshot"]) if said.get("view") == VIEW else None
+    except (SourceNotFoundError, ValueError, KeyError, TypeError, AttributeError):
         return None
 
 
@@ -116,7 +111,7 @@ def _keys(store: OpenStore, number: int) -> set[str]:
     """Return the keys of the view of a snapshot; an empty set if it was expired."""
     try:
         group = store.group(read_snapshot(store.objects, number))
-        return {key for key, _ in make_view(group, _loaded_in(group), storage=store.objects.storage)}
+        return view_keys(group, _once_loaded_in(group))
     except SourceNotFoundError:
         return set()
 
@@ -124,18 +119,23 @@ def _keys(store: OpenStore, number: int) -> set[str]:
 def _write_all(store: OpenStore, there: set[str], made: Snapshot, data: bytes) -> None:
     """Write a whole view, and delete the remains of other views; other files are not touched."""
     objects, group = store.objects, store.group(made)
-    _put(objects, make_view(group, _loaded_in(group), existing=there, storage=objects.storage))
+    _put(objects, make_view(group, _is_bundled, existing=there, storage=objects.storage))
     objects.target.put(HINT, hint(made.number, data))
 
 
+def _is_bundled(array: ManifestArray) -> bool:
+    """Return whether an array has chunks in the view: the bundle has its values, and no other object has."""
+    return isinstance(array.manifest, ChunkManifest)
+
+
 _MAX_LOADED_BYTES = 1 << 32
-"""Maximum bytes of all arrays that have chunks in a view: a small store may claim any size."""
+"""Maximum bytes of all arrays that had chunks in the views of earlier versions."""
 
 
-def _loaded_in(group: ManifestGroup) -> Callable[[ManifestArray], bool]:
-    """Return a function that returns whether an array has chunks in the view: arrays that were written as values.
+def _once_loaded_in(group: ManifestGroup) -> Callable[[ManifestArray], bool]:
+    """Return a function that returns whether an array had chunks in the view by the rule of earlier versions.
 
-    If these are too large together, only the smallest have chunks; the others are shown as virtual arrays.
+    These were arrays that were written as values; if they were too large together, only the smallest ones.
     """
     nodes = [node for _, node in group.walk()]
     arrays = [(name in node.loaded, array) for node in nodes for name, array in node.arrays.items()]

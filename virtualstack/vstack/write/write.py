@@ -29,7 +29,7 @@ from virtualstack.vstack.write.edit import ArrayEdit, Edit
 from virtualstack.vstack.write.layouts import FILL_BYTES, changes_of, fill
 from virtualstack.vstack.write.placing import Piece, count_columns, place, split_into_pieces
 from virtualstack.vstack.write.segment import SegmentWriter
-from virtualstack.vstack.write.values import ValuesWriter
+from virtualstack.vstack.write.values import ValuesWriter, in_chunks
 
 _MAX_BUNDLED_BYTES = 1 << 16
 """Maximum bytes of a bundled variable that is not a dimension coordinate."""
@@ -128,6 +128,7 @@ def make_edit(
             if change is not None:
                 edits[path] = change
         else:
+            array = arrays[path] = in_chunks(array, objects.storage)
             over = [Piece(x.manifest, x.begin) for x in overlays.get(path, ()) if 0 not in x.manifest.shape]
             pieces[path] = [*split_into_pieces(array, objects.url, base=base, permission=store.permission), *over]
     _check_there(pieces, base, objects)
