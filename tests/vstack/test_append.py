@@ -93,8 +93,9 @@ def test_labels_that_do_not_ascend_are_refused(tmp_path, url, first):
     """Unless told otherwise; and nothing is written."""
     before = objects(url)
     late = virtual(write(tmp_path / "1.nc", dataset([4, 6], seed=1)))
-    with pytest.raises(CombineError, match=r"to append start at 2000-01-05 .* end at .*ordered=False"):
+    with pytest.raises(CombineError, match=r"to append start at 2000-01-05 .* end at ") as caught:
         append(url, late)
+    assert not any(x.arguments for x in caught.value.remedies)  # labels would repeat
     twisted = virtual(write(tmp_path / "2.nc", dataset([9, 8], seed=1)))
     with pytest.raises(CombineError, match="do not ascend"):
         append(url, twisted)

@@ -19,7 +19,6 @@ _FLAGS = {
     ("duplicates", "first"): "--keep-first",
     ("duplicates", "last"): "--keep-last",
     ("mode", "w"): "--overwrite",
-    ("ordered", False): "--in-order --keep-all",
 }
 """Options that stand for one value of an argument in Python."""
 

@@ -170,7 +170,6 @@ def _check_order(dim: str, old: Part, new: Part) -> None:
         f"the labels of '{dim}' to append {at} in {new.called}, but the labels of {old.called} end at "
         f"{before[-1] if len(before) else None!s}",
         Remedy("use {} to insert data by its labels", "Repository.update"),
-        Remedy("use {} to append it anyway", ordered=False),
         variable=dim,
         property="order",
         left=before[-1] if len(before) else None,
