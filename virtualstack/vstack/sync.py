@@ -48,7 +48,7 @@ from virtualstack.vstack.files import (
 )
 from virtualstack.vstack.format.history import OpenStore
 from virtualstack.vstack.format.ledger import Entry, State
-from virtualstack.vstack.format.names import SEGMENTS
+from virtualstack.vstack.format.names import INCOMING, SEGMENTS
 from virtualstack.vstack.format.snapshot import Snapshot
 from virtualstack.vstack.ledger import Ledger, grouped, read_ledger
 from virtualstack.vstack.recipe import Recipe
@@ -150,9 +150,12 @@ def sync[R: _AtSnapshot](store: Stored, recipe: Recipe, how: Sync, open_at: Call
     for _ in range(_MAX_TRIES):
         try:
             done = _synced(store, recipe, how, open_at, gathered)
-        except ConflictError:
-            if store.snapshot.number < 0:
+        except (ConflictError, SourceNotFoundError) as error:
+            is_taken = isinstance(error, SourceNotFoundError) and f"/{INCOMING}/" in (error.url or "")
+            if store.snapshot.number < 0 or not (is_taken or isinstance(error, ConflictError)):
                 raise
+            if is_taken:  # another run has placed a segment, and deleted it
+                gathered = _Gathered()
             time.sleep(random.uniform(0.1, 1.0))  # several writers do not meet again
             store = Stored.newest(store.opened.objects, how.allow)
         else:
