@@ -5,6 +5,8 @@ import json
 import os
 import re
 import shutil
+import signal
+import threading
 from pathlib import Path
 
 import numpy as np
@@ -173,6 +175,13 @@ def commit(run):
     run("commit", "s.vstack", "--recipe", "recipe.toml", status=3)
 
 
+def watch(run):
+    sync(lambda *x, **_: main([*x]))
+    Path("data/f8.nc").write_bytes(b"no file of HDF5")
+    threading.Timer(2, os.kill, [os.getpid(), signal.SIGTERM]).start()
+    run("watch", "s.vstack")
+
+
 RUNS = {
     "build": lambda run: [
         run("build", "data/*.nc", "-o", "b.vstack", "--verify"),
@@ -213,6 +222,7 @@ RUNS = {
     "sync": sync,
     "segment": segment,
     "commit": commit,
+    "watch": watch,
     "ledger": lambda run: [sync(lambda *x, **_: main([*x])), run("ledger", "s.vstack")],
     "health": health,
     "sample": lambda run: [run("sample"), run("sample", "monthly"), run("sample", "monthly", "--dry-run")],

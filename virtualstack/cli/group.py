@@ -18,7 +18,7 @@ from virtualstack.cli.sample import sample
 from virtualstack.cli.serve import report, serve
 from virtualstack.cli.store import compact, diff, expire, log, refresh, relocate, verify
 from virtualstack.cli.survey import survey
-from virtualstack.cli.sync import commit, health, ledger, recipe, segment, sync
+from virtualstack.cli.sync import commit, health, ledger, recipe, segment, sync, watch
 
 
 def _show_version(ctx: click.Context, _: click.Parameter, value: bool) -> None:
@@ -42,7 +42,7 @@ cli = Group(
     tasks={
         "Look at files": [inspect, survey, recipe, readers, sample],
         "Make a cube": [build, convert],
-        "Add to a cube": [append, update, sync, segment, commit, write, rechunk],
+        "Add to a cube": [append, update, sync, watch, segment, commit, write, rechunk],
         "Look at a vstack": [log, ledger, health, diff, verify],
         "Maintain a vstack": [refresh, relocate, compact, expire],
         "Share a cube": [serve, report],

@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+import signal
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from functools import partial
+from threading import Event
 from typing import TYPE_CHECKING, Any, Literal
 
 import click
@@ -11,11 +14,13 @@ import click
 from virtualstack.cli import options
 from virtualstack.cli.commands import command, complete_files, option
 from virtualstack.cli.facts import dry_facts, dry_text, iso_time, maybe_dry, plain
-from virtualstack.cli.output import report, short_paths, show, wants_progress
+from virtualstack.cli.output import report, say, short_paths, show, wants_progress
 from virtualstack.cli.store import open_store, store_command, with_store
 
 if TYPE_CHECKING:
+    from virtualstack.storage.dry_run import DryRun
     from virtualstack.vstack.repository import Repository
+    from virtualstack.vstack.sync import Synced
 
 
 def _workers(function: Callable[..., Any]) -> Callable[..., Any]:
@@ -127,21 +132,74 @@ def run(
         elif repository is not None:
             done = repository.sync(recipe=recipe, retry=retry, reopen=reopen, **given)
 
-    def facts() -> dict[str, Any]:
-        return {
-            "store": store,
-            "snapshot": done.repository.snapshot.number,
-            "exit_code": done.exit_code,
-            "files": plain(done.table),
-            "expired": done.expired,
-            "notes": done.notes,
-            "chunks": [{"url": x.url, "variable": x.variable, "status": x.status} for x in done.chunks],
-            "dry_run": dry_facts(record),
-        }
-
     text = done if record is None else f"{dry_text(record, store)}\n{done}"
-    report(facts, lambda: short_paths(text), as_json=as_json)
+    report(lambda: _facts(store, done, record), lambda: short_paths(text), as_json=as_json)
     return done.exit_code
+
+
+def _facts(store: str, done: Synced[Repository], record: DryRun | None) -> dict[str, Any]:
+    return {
+        "store": store,
+        "snapshot": done.repository.snapshot.number,
+        "exit_code": done.exit_code,
+        "files": plain(done.table),
+        "expired": done.expired,
+        "notes": done.notes,
+        "chunks": [{"url": x.url, "variable": x.variable, "status": x.status} for x in done.chunks],
+        "dry_run": dry_facts(record),
+    }
+
+
+@store_command(
+    "watch",
+    examples=["virtualstack watch cube.vstack", "virtualstack watch s3://bucket/cube.vstack --interval 30"],
+)
+@option(
+    "--interval",
+    metavar="SECONDS",
+    type=click.FloatRange(min=0, min_open=True),
+    help="Seconds between two listings [default: 1 for folders that cannot be watched, else 60].",
+)
+@_sample
+@options.cache
+@options.executor
+@_workers
+@with_store
+def watch(
+    store: str,
+    allow: tuple[str, ...],
+    storage: Any,
+    as_json: bool,
+    interval: float | None,
+    workers: int | None,
+    executor: Any,
+    **given: Any,
+) -> None:
+    """Place the files of a vstack's recipe as they come, until Ctrl-C or SIGTERM.
+
+    It does what sync does, now and whenever files change, and prints a report of each run that finds something.
+    """
+    from virtualstack.vstack.sync import Synced
+
+    stop = Event()
+    repository = open_store(store, allow, storage)
+    with _pool(workers, executor) as pool, _until_signal(stop):
+        for found in repository.watch(interval=interval, stop=stop, executor=pool, **given):
+            if isinstance(found, Synced):
+                report(partial(_facts, store, found, None), partial(short_paths, found), as_json=as_json)
+            else:
+                say("warning", f"{found}. The next run tries again")
+
+
+@contextmanager
+def _until_signal(stop: Event) -> Iterator[None]:
+    """Set an event at Ctrl-C or SIGTERM, so that a run which has begun is finished."""
+    before = {number: signal.signal(number, lambda *_: stop.set()) for number in (signal.SIGINT, signal.SIGTERM)}
+    try:
+        yield
+    finally:
+        for number, handler in before.items():
+            signal.signal(number, handler)
 
 
 @store_command(

@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from datetime import timedelta
 from functools import cached_property, partial
 from inspect import Parameter, signature
+from threading import Event
 from types import EllipsisType
 from typing import TYPE_CHECKING, Any, ClassVar, Literal, Unpack, cast
 
@@ -27,6 +28,7 @@ from virtualstack.errors import (
     RecipeError,
     Remedy,
     SourceNotFoundError,
+    StorageError,
     check_type,
     folding_methods,
 )
@@ -65,6 +67,7 @@ from virtualstack.vstack.rescan import Rescan
 from virtualstack.vstack.save import Stored, base_of, save
 from virtualstack.vstack.sync import Synced, ledger_of, segment, sync
 from virtualstack.vstack.verify import StoreVerification, verify
+from virtualstack.vstack.watch import watch
 from virtualstack.vstack.write.commit import GRACE_SECONDS
 from virtualstack.vstack.write.write import write_group
 
@@ -533,6 +536,62 @@ class Repository:
         used = self._own_recipe() if recipe is None else _recipe(recipe)
         how = Sync(storage=self.objects.storage, allow=self.allow, retry=retry, reopen=reopen, **options)
         return self._synced(used, how)
+
+    def watch(
+        self,
+        *,
+        interval: float | None = None,
+        stop: Event | None = None,
+        **options: Any,
+    ) -> Iterator[Synced[Repository] | StorageError]:
+        """Bring the store up to date now, and again whenever its files change.
+
+        If watchfiles is installed (``pip install 'virtualstack[watch]'``), changes of folders on this machine begin a
+        run at once. Else the files are listed again and again.
+
+        Parameters
+        ----------
+        interval
+            Seconds between two listings. By default: 1 for folders of this machine that are not watched or have files
+            that are not settled, else 60. A listing that takes longer is followed by a pause of the same length.
+        stop
+            Ends the iteration if it is set; a run that has begun is finished.
+        **options
+            Options of :meth:`sync`.
+
+        Yields
+        ------
+        Synced or StorageError
+            The report of the first run, and of each later one that finds something new. After the first run, an error
+            of a server is yielded, and the next run tries again.
+
+        Raises
+        ------
+        RecipeError
+            The store has no recipe, or the recipe is not valid.
+        StorageError
+            The first run fails.
+
+        Examples
+        --------
+        >>> import xarray as xr
+        >>> import virtualstack as vs
+        >>> xr.Dataset({"rain": ("time", [1.0])}, {"time": [0]}).to_netcdf("day0.nc", engine="netcdf4")
+        >>> repo = vs.Repository.build("rain.vstack", vs.Recipe(["day*.nc"], dim="time")).repository
+        >>> for done in repo.watch():
+        ...     print(done)
+        ...     break
+        snapshot 0: nothing new
+        """
+        given = options.pop("recipe", None)
+        recipe = self._own_recipe() if given is None else _recipe(given)
+
+        def run() -> Synced[Repository]:
+            return (
+                type(self).open(self.url, allow=self.allow, storage=self.objects.storage).sync(recipe=recipe, **options)
+            )
+
+        yield from watch(run, recipe, stop or Event(), interval)
 
     def _own_recipe(self) -> Recipe:
         """Return the recipe of the store; one from a network may name no functions, and only files that are allowed."""

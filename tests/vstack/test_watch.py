@@ -1,0 +1,80 @@
+"""Stores that are brought up to date as their files come."""
+
+from __future__ import annotations
+
+import os
+import signal
+import sys
+import threading
+import time
+from pathlib import Path
+
+import pytest
+
+import virtualstack as vs
+from tests.vstack.test_sync import days, write_day
+from virtualstack.cli.command import main
+from virtualstack.errors import SourceNotFoundError
+
+__all__ = ["days"]
+
+
+def watched(recipe, **options):
+    """Watch a store of three days while another file comes; return the seconds until it is placed, and what is told."""
+    repository = vs.Repository.build("a.vstack", recipe, sample=0).repository
+    stop, found, begin = threading.Event(), [], 0.0
+    for done in repository.watch(stop=stop, sample=0, **options):
+        found.append(done)
+        if len(found) == 1:
+            threading.Timer(0.5, write_day, [5]).start()
+            begin = time.monotonic() + 0.5
+        elif done.placed or len(found) > 8:
+            stop.set()
+    return time.monotonic() - begin, found
+
+
+@pytest.mark.parametrize("settle", [0, 1])
+def test_a_file_that_comes_is_placed_soon(days, monkeypatch, settle):
+    monkeypatch.setitem(sys.modules, "watchfiles", None)
+    for day in range(3):
+        os.utime(f"day{day}.nc", (0, 0))
+    seconds, found = watched(vs.Recipe(["day*.nc"], dim="time", settle=settle))
+    assert [x.rpartition("/")[2] for x in found[-1].placed] == ["day5.nc"]
+    assert seconds < 10  # 2 on a machine that does nothing else
+    assert vs.Repository.open("a.vstack").open_dataset()["time"].values.tolist() == [0, 1, 2, 5]
+
+
+def test_folders_are_watched(days):
+    pytest.importorskip("watchfiles")
+    seconds, found = watched(days, interval=600)
+    assert found[-1].placed
+    assert seconds < 30
+    assert not [x for x in threading.enumerate() if x.name == "virtualstack-watch" and not x.daemon]
+
+
+def test_a_server_that_does_not_answer_is_told_and_asked_again(days, monkeypatch):
+    repository = vs.Repository.build("a.vstack", days, sample=0).repository
+    told = []
+    for found in repository.watch(interval=0.1, sample=0):
+        told.append(found)
+        if len(told) == 1:
+            for day in range(3):
+                Path(f"day{day}.nc").rename(f"away{day}.nc")
+        elif len(told) == 2:
+            for day in range(3):
+                Path(f"away{day}.nc").rename(f"day{day}.nc")
+            write_day(6)
+        else:
+            break
+    assert isinstance(told[1], SourceNotFoundError)
+    assert [x.rpartition("/")[2] for x in told[2].placed] == ["day6.nc"]
+
+
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
+def test_a_signal_ends_the_command(days, capsys, number):
+    vs.Repository.build("a.vstack", days, sample=0)
+    before = signal.getsignal(number)
+    threading.Timer(1.5, os.kill, [os.getpid(), number]).start()
+    assert main(["watch", "a.vstack"]) == 0
+    assert "snapshot 0: nothing new" in capsys.readouterr().out
+    assert signal.getsignal(number) is before
