@@ -178,6 +178,7 @@ def commit(run):
 def watch(run):
     sync(lambda *x, **_: main([*x]))
     Path("data/f8.nc").write_bytes(b"no file of HDF5")
+    shutil.copy("data/f0.nc", "data/f7.nc")
     threading.Timer(2, os.kill, [os.getpid(), signal.SIGTERM]).start()
     run("watch", "s.vstack")
 
