@@ -653,3 +653,22 @@ def test_snapshots_that_the_recipe_does_not_keep_are_deleted(days, monkeypatch):
     assert repository.open_dataset()["rain"].values[:, 0].tolist() == [0, 1, 2, 3, 4, 5]
     with pytest.raises(RecipeError, match="'retention' of the recipe"):
         vs.Recipe(["day*.nc"], retention={"keep": 0})
+
+
+def test_refresh_tells_the_ledger(days, monkeypatch):
+    """A masked file that is back is placed again: the ledger must not say that the store shows it."""
+    repository = vs.Repository.build("a.vstack", days).repository
+    write_day(1, value=11)
+    repository = repository.refresh().repository
+    with monkeypatch.context() as patch:
+        patch.setattr("virtualstack.vstack.files.open_all", None)
+        assert repr(repository.sync()) == "snapshot 1: nothing new"
+    Path("day0.nc").rename("away.nc")
+    repository = repository.refresh(missing="mask").repository
+    assert repository.ledger().counts == {"placed": 2, "masked": 1}
+    done = repository.sync()
+    assert (done.exit_code, done.repository.ledger().counts) == (0, {"placed": 2})
+    np.testing.assert_array_equal(done.repository.open_dataset()["rain"].values[:, 0], [np.nan, 11, 2])
+    Path("away.nc").rename("day0.nc")
+    found = done.repository.sync().repository.open_dataset().load()
+    xr.testing.assert_equal(found, xr.concat([xr.load_dataset(f"day{day}.nc") for day in range(3)], "time"))

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import itertools
+import time
 from collections.abc import Callable, Iterable, Iterator, Mapping, Set
 from dataclasses import dataclass, replace
 from typing import Any, Protocol, cast
@@ -37,7 +38,9 @@ from virtualstack.printable import MAX_SHOWN_ITEMS, counted, printable
 from virtualstack.storage import Storage
 from virtualstack.storage.digests import ALL
 from virtualstack.verify import values_differ
+from virtualstack.vstack.format.ledger import Entry
 from virtualstack.vstack.format.snapshot import Snapshot
+from virtualstack.vstack.ledger import read_ledger
 from virtualstack.vstack.rescan import Rescan, Scanned, rescan, why_not
 from virtualstack.vstack.save import Stored
 from virtualstack.vstack.shown import WRITE_AGAIN, Cells, cells_of_sources, check_order, shown_in
@@ -153,7 +156,8 @@ def refresh[R: _AtSnapshot](
         said = message or _said(told, refreshed, masked)
         known = [told[url].recorded.fingerprint for url in refreshed]
         checksums = bool(known) and all(x is not None and x.ranges == ALL for x in known)
-        snapshot = store.write(store.group, overlays=overlays, message=said, checksums=checksums)
+        rows = _entries(store, told, set(refreshed), {**dict.fromkeys(masked, "the file was missing"), **dict(misfits)})
+        snapshot = store.write(store.group, overlays=overlays, message=said, checksums=checksums, ledger=rows)
     return Refreshed(
         repository=open_at(snapshot),
         refreshed=tuple(refreshed),
@@ -161,6 +165,22 @@ def refresh[R: _AtSnapshot](
         misfits=tuple(misfits),
         left=tuple(sorted(left)),
     )
+
+
+def _entries(
+    store: Stored, told: Mapping[str, SourceProblem], refreshed: Set[str], masked: Mapping[str, str]
+) -> list[Entry]:
+    """Return what became of files that the ledger of the store has."""
+    now, rows = time.time(), []
+    ledger = read_ledger(store.snapshot.ledger, store.opened.archive(store.snapshot).ledger_page)
+    for entry in ledger.entries():
+        version = told[entry.url].found if entry.url in told else None
+        if entry.url in masked:
+            seen = entry if version is None else Entry.of(version, "masked", since=now)
+            rows.append(seen._replace(state="masked", reason=masked[entry.url], since=now))
+        elif entry.url in refreshed and version is not None:
+            rows.append(Entry.of(version, "placed", since=now))
+    return rows
 
 
 def _said(told: Mapping[str, SourceProblem], refreshed: list[str], masked: list[str]) -> str:
