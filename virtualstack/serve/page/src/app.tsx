@@ -123,7 +123,7 @@ function CubeView({ facts, made, live, cube, place, choose }: CubeViewProps) {
   }, []);
   const panels = PANELS.filter(([name]) => (live || name !== "look") && (cube.has_snapshots || name !== "snapshots"));
   const variable = variables.find((x) => x.path === place.variable) ?? typical(variables);
-  const first = live && variable && (isPicture(variable) || isSeries(variable)) ? "look" : "variables";
+  const first = live && variable && (isPicture(variable) || (isSeries(variable) && variable.grid[0] <= MAX_FIRST_CHUNKS)) ? "look" : "variables";
   const panel = panels.some(([name]) => name === place.panel) ? place.panel : overview || failure ? first : "";
   const shown: Shown = { facts, cube: id, variables, variable, choose };
   return (
@@ -164,6 +164,8 @@ function typical(variables: Variable[]): Variable | null {
   return some.reduce<Variable | null>((a, b) => (a && a.nbytes >= b.nbytes ? a : b), null);
 }
 
+/** Chunks of a series that is read before somebody asks for it. */
+const MAX_FIRST_CHUNKS = 24;
 const hasNumbers = (x: Variable): boolean => /^[<>|]?(u?int|float|bool|[iufb]\d)/.test(x.dtype);
 const isPicture = (x: Variable): boolean => x.shape.length > 1 && x.shape.slice(-2).every((n) => n > 1) && hasNumbers(x);
 const isSeries = (x: Variable): boolean => x.shape.length === 1 && hasNumbers(x);

@@ -5,6 +5,7 @@ import { dates } from "./calendar";
 import type { Attributes } from "./facts";
 import { degrees, digits, tickText } from "./geometry";
 import { wholes } from "./layers";
+import { value } from "./text";
 
 export { labelsOf, locate, type Grid } from "./locate";
 export const coast = async () => (await import("./coast")).coast;
@@ -99,9 +100,9 @@ function readPacking(attributes: Attributes, dtype: string): Packing {
   const isUnsigned = String(attributes._Unsigned) === "true" && dtype.startsWith("int");
   const used = [
     isUnsigned ? "_Unsigned" : "",
-    scale === undefined ? "" : `scale_factor ${scale}`,
-    offset === undefined ? "" : `add_offset ${offset}`,
-    missing.length ? `_FillValue ${missing.join(", ")} as no value` : "",
+    scale === undefined ? "" : `scale_factor ${value(scale)}`,
+    offset === undefined ? "" : `add_offset ${value(offset)}`,
+    missing.length ? `_FillValue ${missing.map((x) => value(x)).join(", ")} as no value` : "",
   ].filter(Boolean);
   return { scale: scale ?? 1, offset: offset ?? 0, missing, isUnsigned, text: used.join(", ") };
 }

@@ -3,6 +3,7 @@
 const UNITS = ["bytes", "kB", "MB", "GB", "TB", "PB"];
 
 export function size(n: number): string {
+  if (n === 1) return "1 byte";
   let unit = 0;
   while (n >= 1000 && unit < UNITS.length - 1) {
     n /= 1000;

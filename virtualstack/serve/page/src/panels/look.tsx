@@ -238,7 +238,6 @@ function Look({ array, labels, grid, overview, sampling: begun, live, units, nam
 
   return (
     <>
-      {array.packing.text && <p class="note" data-note="packing">Stored numbers become values with the attributes {array.packing.text}.</p>}
       {n === 0 && <Single array={array} units={units} />}
       {others.map((axis) => (
         <Dimension
@@ -263,6 +262,7 @@ function Look({ array, labels, grid, overview, sampling: begun, live, units, nam
       )}
       {grid && !drawn && isReading && <p class="quiet" role="status">Reading …</p>}
       {series && <Series series={series} />}
+      {array.packing.text && <p class="quiet small" data-note="packing">Stored numbers become values with the attributes {array.packing.text}.</p>}
     </>
   );
 }
