@@ -152,11 +152,9 @@ def advised(what: str, /, *remedies: Remedy) -> str:
         return what
     *first, last = [text for _, text in usable]
     said = f"{', '.join(first)}, or {last}" if first else last
-    if usable[0][0].words[:1].isalpha():
-        said, end = f"{said[0].upper()}{said[1:]}", "."
-    else:  # a name comes first, and keeps its letters
-        end = ";"
-    return f"{what.rstrip('.')}{'' if what.endswith('?') else end} {said}"
+    if usable[0][0].words[:1].isalpha():  # or a name comes first, and keeps its letters
+        said = f"{said[0].upper()}{said[1:]}"
+    return f"{what.rstrip('.')}{'' if what.endswith('?') else '.'} {said}"
 
 
 def check_word(option: str, value: object, words: TypeAliasType | Collection[object], /) -> None:

@@ -233,19 +233,19 @@ def test_a_new_dimension_joins_files_that_lack_it(tmp_path):
 
 def test_overlaps_are_named_with_both_files(tmp_path):
     paths = [write(tmp_path / "a.nc", time=days(0, 4)), write(tmp_path / "b.nc", time=days(3, 4))]
-    error = refuse(r"'.*a.nc' and '.*b.nc' both have time 2000-01-04 00:00:00; duplicates='first'", paths)
+    error = refuse(r"'.*a.nc' and '.*b.nc' both have time 2000-01-04 00:00:00\. duplicates='first'", paths)
     assert error.left_url.endswith("a.nc")
     other = [paths[0], write(tmp_path / "c.nc", time=[0.5, 1.5])]
     refuse("labels of 'time' alternate between files", other)
     three = [paths[0], write(tmp_path / "d.nc", time=days(1, 4))]
-    refuse("both have time 2000-01-02 00:00:00 to 2000-01-04 00:00:00;", three)
+    refuse(r"both have time 2000-01-02 00:00:00 to 2000-01-04 00:00:00\.", three)
 
 
 def test_duplicates_are_named(tmp_path):
     paths = [write(tmp_path / f"{i}.nc", time=days(t, 2), seed=i) for i, t in enumerate((0, 2, 2))]
     both = r"'.*1.nc' and '.*2.nc' both have time 2000-01-03 00:00:00 to 2000-01-04 00:00:00"
-    refuse(rf"{both}; duplicates='first' keeps the first of them, or duplicates='last' keeps the last", paths)
-    refuse(rf"{both}; new_dim={{'part': .*}} tells them apart, duplicates='first' keeps", paths[1:])
+    refuse(rf"{both}\. duplicates='first' keeps the first of them, or duplicates='last' keeps the last", paths)
+    refuse(rf"{both}\. new_dim={{'part': .*}} tells them apart, duplicates='first' keeps", paths[1:])
 
 
 @pytest.mark.parametrize("is_scalar", [True, False])
@@ -284,7 +284,7 @@ def test_experiments_in_folders_are_no_duplicates(tmp_path):
     }
     files = [path for its in paths.values() for path in its]
     error = refuse(
-        r"'.*ctl/tas_2.nc' and '.*exp/tas_2.nc' both have time .*; new_dim={'part': .* tells them apart", files
+        r"'.*ctl/tas_2.nc' and '.*exp/tas_2.nc' both have time .*\. new_dim={'part': .* tells them apart", files
     )
     assert "duplicates" not in str(error)
     options = {"new_dim": {"part": vs.FromName(r"/(ctl|exp)/")}, "drop_variables": ["area"]}
@@ -442,11 +442,11 @@ def test_labels_that_differ_are_counted_and_measured(tmp_path):
     paths = [write(tmp_path / f"{i}.nc", time=[i], lat=lat + (1e-6 * (i > 1))) for i in range(4)]
     message = r"coordinate 'lat' differs in 2 of 4 files, by at most 1e-06, first in '.*2.nc'"
     for tolerance, remedy in (
-        (None, r"; tolerance=1[.\d]*e-06 takes the labels of '.*0.nc'"),
-        (1e-7, r", and tolerance=1e-07 is smaller; tolerance=1[.\d]*e-06 takes the labels of '.*0.nc'"),
+        (None, r"\. tolerance=1[.\d]*e-06 takes the labels of '.*0.nc'"),
+        (1e-7, r", and tolerance=1e-07 is smaller\. tolerance=1[.\d]*e-06 takes the labels of '.*0.nc'"),
         (
             np.timedelta64(1, "h"),
-            r", and tolerance=Timedelta\('0 days 01:00:00'\) is not a distance between numbers; tolerance=1",
+            r", and tolerance=Timedelta\('0 days 01:00:00'\) is not a distance between numbers\. tolerance=1",
         ),
     ):
         refuse(message + remedy, paths, tolerance=tolerance)

@@ -134,7 +134,7 @@ def test_short_options_are_for_the_buckets_of_lists(tmp_path, monkeypatch):
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [
-        (["a.nc", "--profile", "p"], "--profile is for buckets that the command line names, and it names none"),
+        (["a.nc", "--profile", "p"], "--profile is for buckets on the command line, which has none"),
         (["s3://b/a.nc", "--storage", "earthdata", "--anonymous"], "--storage earthdata has no --anonymous"),
         (["s3://b/a.nc", "--storage", "earthdat"], "'earthdat' is neither earthdata nor planetary_computer"),
         (["s3://b/a.nc", "--storage", '{"bucket": {}}'], "this is no JSON object such as"),

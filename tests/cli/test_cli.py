@@ -332,7 +332,7 @@ def test_two_bands_at_one_time_are_told_apart_by_one_more_dimension(tmp_path, ca
     build = ["build", *files, "-o", str(tmp_path / "cube.json"), "--new-dim", r"time=_(\d{4}-\d\d-\d\d)"]
     assert main(build) == 1
     said = error_of(capsys)
-    assert re.search("both have .*time 2024-04-06; --new-dim 'part=.* tells them apart$", said)
+    assert re.search(r"both have .*time 2024-04-06\. --new-dim 'part=.* tells them apart$", said)
     assert "--keep" not in said
     assert main([*build, "--new-dim", r"name=_(B\d\d)"]) == 0
     with xr.open_dataset(tmp_path / "cube.json", engine="virtualstack") as cube:
@@ -428,7 +428,7 @@ def test_a_name_with_brackets_is_that_file_if_it_is_there(tmp_path, capsys):
         (["{}/g*.nc"], r"^nothing matches '.*/g\*\.nc'; "),
         (
             ["{}/f0.nc", "{}/*.nc"],
-            r"f0\.nc' is given twice; --keep-first keeps the first of them, or --keep-last keeps",
+            r"f0\.nc' is given twice\. --keep-first keeps the first of them, or --keep-last keeps",
         ),
         (["{}/gone.nc"], r"gone\.nc"),
         (["{}/f0.nc", "--concat-dim", "day"], "has no dimension 'day' to join along"),
@@ -500,7 +500,7 @@ def test_a_group_is_built(tmp_path, capsys):
         )
     arguments = ["build", str(tmp_path / "g*.nc"), "-o", str(tmp_path / "refs.json"), "--group", "inner", "--verify"]
     assert main(arguments) == 1
-    assert "has no labels along 'n' that decide the order; --in-order --concat-dim n" in error_of(capsys)
+    assert "has no labels along 'n' that decide the order. --in-order --concat-dim n" in error_of(capsys)
     arguments.append("--in-order")
     assert main(arguments) == 0
     assert "1 variable equal in 2 files" in capsys.readouterr().out

@@ -62,7 +62,7 @@ MISTAKES = [
     (["build", "data/*.nc", "-o", "x.vstack", "--unpack", "yes"], 2, "'yes' is not one of 'all', 'differing'"),
     (["build", "data/*.nc", "-o", "x.vstack", "--overwrite", "--append", "time"], 2, "leave one out"),
     (["build", "data/*.nc", "-o", "x.vstack", "--storage", "{s3"], 2, "this is no JSON object such as"),
-    (["inspect", "data.nc", "--anonymous"], 2, "--anonymous is for buckets that the command line names"),
+    (["inspect", "data.nc", "--anonymous"], 2, "--anonymous is for buckets on the command line"),
     (["build", "data/*.nc", "-o", "x.vstack", "--keep-all"], 2, "--keep-all needs --in-order"),
     (["build", "data/*.nc", "-o", "x.vstack", "--tolerance", "abc"], 2, "'abc' is neither a number nor a duration"),
     (["serve", "cube.vstack", "--threads", "0"], 2, "'0' is not a whole number from 1"),
@@ -120,7 +120,7 @@ MISTAKES = [
     ),
     (["build", "kinds/*", "-o", "x.vstack"], 1, r"no dimension in common .*'kinds/a.h5' has \['a'\], 'kinds/b.h5' has"),
     (["build", "data/f0.nc", "wide.nc", "-o", "x.vstack"], 1, r"wide\.nc'"),
-    (["build", "data/f0.nc", "data/*.nc", "-o", "x.vstack"], 1, r"'data/f0\.nc' is given twice; --keep-first"),
+    (["build", "data/f0.nc", "data/*.nc", "-o", "x.vstack"], 1, r"'data/f0\.nc' is given twice\. --keep-first"),
     (
         ["build", "data/*.nc", "-o", "x.vstack", "--concat-dim", "day"],
         1,

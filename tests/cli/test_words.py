@@ -115,7 +115,7 @@ def test_remedies_are_the_last_sentence():
     """A name at its beginning keeps its letters."""
     assert advised("it is odd") == "it is odd"
     assert advised("odd", Remedy("use", a=1), Remedy("go"), Remedy("stay")) == "odd. Use a=1, go, or stay"
-    assert advised("odd", Remedy("{} helps", a=1)) == "odd; a=1 helps"
+    assert advised("odd", Remedy("{} helps", a=1)) == "odd. a=1 helps"
     assert advised("is it?", Remedy("{} helps", a=1)) == "is it? a=1 helps"
 
 

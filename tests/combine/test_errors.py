@@ -187,14 +187,14 @@ REFUSED = {
                 for n, x in (("a", 0), ("b", 0.25), ("c", 0.125))
             ],
         ),
-        "'x' differs in 2 of 3 files, by at most 0.25, first in 'b'; tolerance=0.25 takes the labels of 'a' if all",
+        "'x' differs in 2 of 3 files, by at most 0.25, first in 'b'. tolerance=0.25 takes the labels of 'a' if all",
         ("x", "labels", 3, 3, "a", "b"),
     ),
     "labels of several lengths": (
         nested(
             "t", [dataset(n, {"v": (("t", "x"), [[1.0] * len(x)])}, x=x) for n, x in (("a", [4, 5, 6]), ("b", [7]))]
         ),
-        "'x' differs in 1 of 2 files: 3 labels from 4 to 6 in 'a', the label 7 there, first in 'b'; join=",
+        "'x' differs in 1 of 2 files: 3 labels from 4 to 6 in 'a', the label 7 there, first in 'b'. join=",
         ("x", "labels", 3, 1, "a", "b"),
     ),
     "no labels": (
@@ -205,7 +205,7 @@ REFUSED = {
                 for n, x in (("a", [4, 5]), ("b", np.zeros(0, int)))
             ],
         ),
-        "'x' differs in 1 of 2 files: 2 labels from 4 to 5 in 'a', no labels there, first in 'b'; join=",
+        "'x' differs in 1 of 2 files: 2 labels from 4 to 5 in 'a', no labels there, first in 'b'. join=",
         ("x", "labels", 2, 0, "a", "b"),
     ),
     "labels of several kinds": (
@@ -234,12 +234,12 @@ REFUSED = {
     ),
     "one file that is missing": (
         tiles((0, 5), (1, 6), (1, 5)),
-        "3 files do not fill a grid of 2 x 2 along ['t', 'x']: no file for t 0, x 6; join='outer'",
+        "3 files do not fill a grid of 2 x 2 along ['t', 'x']: no file for t 0, x 6. join='outer'",
         (None, "hypercube", (2, 2), 3, None, None),
     ),
     "two files that are missing": (
         tiles((0, 5), (1, 6)),
-        "no file for t 0, x 6, and for 1 more; join='outer'",
+        "no file for t 0, x 6, and for 1 more. join='outer'",
         (None, "hypercube", (2, 2), 2, None, None),
     ),
     "files of the same coordinates": (
@@ -254,12 +254,12 @@ REFUSED = {
     ),
     "labels that overlap": (
         by_coords(dataset("a", x=[1, 2, 3, 4]), dataset("b", x=[3, 4, 5, 6])),
-        "'a' and 'b' both have x 3 to 4; duplicates='first' keeps the first of them, or duplicates='last' keeps",
+        "'a' and 'b' both have x 3 to 4. duplicates='first' keeps the first of them, or duplicates='last' keeps",
         (None, "labels", None, None, "a", "b"),
     ),
     "labels that overlap by one": (
         by_coords(dataset("b", x=[4, 5, 6]), dataset("a", x=[1, 2, 4])),
-        "'b' and 'a' both have x 4; duplicates=",
+        "'b' and 'a' both have x 4. duplicates=",
         (None, "labels", None, None, "b", "a"),
     ),
     "regions of an unknown dimension": (

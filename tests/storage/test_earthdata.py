@@ -145,7 +145,7 @@ def test_the_word_earthdata_is_for_nasas_hosts_only(server, monkeypatch):
         assert "authorization" not in {key.lower() for key in other.log[-1][3]}
     storage = {server.root: {"earthdata": True}}
     assert open_source(server.root + "d/a.nc", storage=storage).read(50_000, 4) == DATA[50_000:50_004]
-    with pytest.raises(TypeError, match=r"is a str; give a mapping .* one of the words earthdata"):
+    with pytest.raises(TypeError, match=r"is a str\. Give a mapping .* one of the words earthdata"):
         open_source(server.root + "d/a.nc", storage="earthdta")
 
 

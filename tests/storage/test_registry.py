@@ -107,7 +107,7 @@ def test_unknown_schemes(url):
 @pytest.mark.parametrize("storage", [3, "s3://b", {"s3://b": 3}, {"s3://b": "key"}, [("s3://b", {})]])
 def test_what_storage_does_not_take(storage):
     """A wrong argument is named."""
-    with pytest.raises(TypeError, match=r"storage= for '.*' is a (int|str|list); give a mapping of options"):
+    with pytest.raises(TypeError, match=r"storage= for '.*' is a (int|str|list)\. Give a mapping of options"):
         Storage.from_option(storage)
     with pytest.raises(TypeError, match=r"storage= maps URL prefixes to options; 3 is not a string"):
         Storage.from_option({3: {}})

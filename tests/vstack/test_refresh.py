@@ -709,7 +709,7 @@ def test_loaded_values_of_another_size_are_left(tmp_path):
     virtual(tmp_path / "a.nc").virtual.to_vstack(tmp_path / "x.vstack")
     write(3)
     ((_, reason),) = opened(tmp_path).refresh().left
-    assert "'s', whose values are in the store itself, has the sizes {'time': 2, 'n': 3} in the file now" in reason
+    assert "'s' has the sizes {'time': 2, 'n': 3} in the file now" in reason
 
 
 def test_a_file_with_groups_is_scanned_once(tmp_path, monkeypatch):

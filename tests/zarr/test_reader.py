@@ -429,7 +429,7 @@ def test_documents_in_archives_are_bounded_together(tmp_path, monkeypatch):
     with zipfile.ZipFile(path, "w", zipfile.ZIP_DEFLATED) as archive:
         for name in ("", "a/", "b/", "c/"):
             archive.writestr(f"{name}.zgroup", b'{"zarr_format": 2}' + text)
-    with pytest.raises(MalformedFileError, match="so that the metadata of the archive have more than"):
+    with pytest.raises(MalformedFileError, match="the metadata of the archive are longer than"):
         vs.open_virtual_datatree(path)
 
 

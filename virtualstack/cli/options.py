@@ -403,8 +403,8 @@ def storage(function: Callable[..., Any]) -> Callable[..., Any]:
             buckets = dict.fromkeys(f"{x}/" for text in _texts(given.values()) for x in _BUCKET.findall(text))
             if not buckets:
                 raise click.UsageError(
-                    f"--{next(iter(short))} is for buckets that the command line names, and it names none; "
-                    "give the options of others with --storage"
+                    f"--{next(iter(short))} is for buckets on the command line, which has none. "
+                    "Give the options of others with --storage"
                 )
             known = storage or {}
             storage = {**known, **{x: {**known.get(x, {}), **short} for x in buckets}}

@@ -92,8 +92,8 @@ def _drain(what: str, new: Callable[[], Any], raw: BytesLike, limit: int, *, is_
         if not rest or not is_many:
             return parts[0] if len(parts) == 1 else b"".join(parts)
     raise CodecError(
-        f"{what} has {len(raw)} bytes and more than {most} parts, so that they are empty or nearly empty; "
-        "write the chunk again as one part"
+        f"{what} has {len(raw)} bytes and more than {most} parts, which are nearly empty. "
+        "Write the chunk again as one part"
     )
 
 

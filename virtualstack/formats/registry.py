@@ -351,8 +351,8 @@ def load_reader(row: Format, /, *, url: str | None = None) -> Reader:
         if row.extra is not None and isinstance(error, ModuleNotFoundError):
             raise MissingDependencyError(f"reading {row.title}", extra=row.extra, url=url) from error
         raise ReaderError(
-            f"{what}, whose reader '{row.target}' cannot be loaded: {type(error).__name__}: {error}; repair or remove "
-            "the package that it comes from",
+            f"{what}, whose reader '{row.target}' cannot be loaded: {type(error).__name__}: {error}. Repair or remove "
+            "its package",
             Remedy("name another reader with", reader=...),
             url=url,
         ) from error

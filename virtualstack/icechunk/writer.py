@@ -205,8 +205,8 @@ def _planned(
     unknown = [FIRST + i for i, url in enumerate(urls) if url.startswith(NATIVE)]
     if unknown and bool((changes.virtual & np.isin(manifest.entries["location"], unknown)).any()):
         raise WriterError(
-            f"variable '{where}' has chunks in the repository that would have to move to other cells of its grid, "
-            "but a session does not show where they are stored",
+            f"chunks of variable '{where}' in the repository would have to move to other cells of its grid, but a "
+            "session does not show where they are stored",
             Remedy(
                 "commit the session; then open the repository with {}, join it with the new data, and write the result "
                 "to another repository",

@@ -221,8 +221,8 @@ def _byte_orders(source: Source) -> Iterator[int]:
             return
         at = following
     raise MalformedFileError(
-        f"'{source.location.url}' has a list of data descriptors that is longer than {_MAX_DESCRIPTOR_BLOCKS} "
-        "blocks, or that leads back into itself: it is damaged. Fetch it again",
+        f"'{source.location.url}' is damaged: its list of data descriptors leads back into itself, or is longer "
+        f"than {_MAX_DESCRIPTOR_BLOCKS} blocks. Fetch it again",
         url=source.location.url,
     )
 

@@ -107,8 +107,8 @@ def _dimensions(dimensions: object, where: str) -> dict[str, Any]:
 
 def _bad_dimension(name: object, value: object, where: str) -> MalformedFileError:
     return MalformedFileError(
-        f"'{where}' has the dimension '{name}': {repr(value)[:200]}; expected a list, or an object with stop, and "
-        f"with start and step if needed. {_AGAIN}"
+        f"'{where}' has the dimension '{name}': {repr(value)[:200]}. It must be a list, or an object "
+        f"with stop, start and step. {_AGAIN}"
     )
 
 

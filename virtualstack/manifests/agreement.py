@@ -168,7 +168,7 @@ def make_fill(array: ManifestArray, value: Any, dtype: np.dtype[Any] | None = No
         return Fill.from_value(value if dtype.kind in "mMSUTV" else number, dtype)
     except ManifestError as error:
         raise CombineError(
-            f"variable '{array.name}' of dtype '{dtype}' cannot be filled with {value!r}: {error}; give a value of "
+            f"variable '{array.name}' of dtype '{dtype}' cannot be filled with {value!r}: {error}. Give a value of "
             "that dtype, or cast the variable with astype first",
             variable=array.name,
             property="fill_value",
@@ -404,7 +404,7 @@ def shared_access(arrays: Sequence[ManifestArray], /) -> Access | None:
             prefix = joined.find(url)[0] or "every URL"
             raise CombineError(
                 f"variable '{array.name}': '{url}' was opened without the storage= that another dataset has for "
-                f"'{prefix}', and one dataset reaches each place in one way. Open both with one storage=, with a "
+                f"'{prefix}'. One dataset reaches each place in one way. Open both with one storage=, with a "
                 "longer prefix for what is reached in another way",
                 variable=array.name,
                 property="storage",

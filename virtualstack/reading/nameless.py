@@ -28,7 +28,7 @@ def inline_nameless(
                 f"variable '{array.name}' has chunks in '{found}', which references cannot name: an object of this "
                 f"process, such as a BytesIO, or a compressed member of an archive. The {array.nbytes} bytes of the "
                 f"variable are more than the {inline_limit} that are written into references. Write the object to a "
-                "file or an object store, or unpack the archive, and open that",
+                "file or an object store, or unpack the archive",
                 variable=array.name,
                 feature="bytes without a URL",
             )

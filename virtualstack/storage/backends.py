@@ -31,7 +31,7 @@ def read_backend(value: object, prefix: str, /) -> object:
     if is_backend(value):
         return value
     raise TypeError(
-        f"storage= for '{prefix or 'every URL'}' is a {type(value).__name__}; give a mapping of options, an obstore "
+        f"storage= for '{prefix or 'every URL'}' is a {type(value).__name__}. Give a mapping of options, an obstore "
         f"or obspec store, an fsspec filesystem, or one of the words {', '.join(WORDS)}"
     )
 

@@ -126,8 +126,8 @@ def _unpacked_tar(archive: Source, make: Callable[[], Any], url: str) -> io.Byte
         if len(data) <= _MAX_TAR_BYTES:
             return io.BytesIO(data)
     raise StorageError(
-        f"'{url}' is in a compressed tar archive, which has no byte ranges, and has more than "
-        f"{_MAX_MEMBER_BYTES >> 20} MiB, or more than {_MAX_TAR_BYTES >> 20} MiB after unpacking. Unpack it first",
+        f"'{url}' is in a compressed tar archive, which has no byte ranges. It has more than "
+        f"{_MAX_MEMBER_BYTES >> 20} MiB, or {_MAX_TAR_BYTES >> 20} MiB after unpacking. Unpack it first",
         url=url,
     )
 
@@ -146,7 +146,7 @@ def _whole(data: bytes, url: str) -> MemorySource:
 def _check_small(size: int, url: str) -> None:
     if size > _MAX_MEMBER_BYTES:
         raise StorageError(
-            f"'{url}' is compressed, so it has no byte ranges, and it has {size} bytes, more than the "
+            f"'{url}' is compressed, so it has no byte ranges. Its {size} bytes are more than the "
             f"{_MAX_MEMBER_BYTES >> 20} MiB that are read into memory. Unpack it first, or pack it without "
             "compression",
             url=url,

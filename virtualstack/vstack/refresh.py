@@ -360,8 +360,8 @@ def _check_same(
     before, now = map(dict, sizes)
     if before != now:
         raise CombineError(
-            f"variable '{name}', whose values are in the store itself, has the sizes {now} in the file now, but "
-            f"{before} in the store: {WRITE_AGAIN}"
+            f"variable '{name}' has the sizes {now} in the file now, but {before} in the store, which has its values: "
+            f"{WRITE_AGAIN}"
         )
     for ours, theirs in pairs:
         difference = values_differ(np.asarray(ours), np.asarray(theirs))

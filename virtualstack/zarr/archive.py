@@ -87,8 +87,8 @@ class ZipArchive:
         self._room -= member.file_size
         if self._room < 0:
             raise MalformedFileError(
-                f"{what} has {member.file_size} bytes, so that the metadata of the archive have more than the "
-                f"{_MAX_INDEX_BYTES} that are read. Pack fewer arrays into one archive, or unpack it"
+                f"with the {member.file_size} bytes of {what}, the metadata of the archive are longer than the "
+                f"{_MAX_INDEX_BYTES} bytes that are read. Pack fewer arrays into one archive, or unpack it"
             )
         try:
             return self._zip.read(member)

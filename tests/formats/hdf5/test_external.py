@@ -87,7 +87,7 @@ def test_a_file_that_is_not_there_is_refused_by_name(tmp_path):
     (tmp_path / "1").unlink()
     kind, reason = refusals(group_of(tmp_path / "x.h5"))["/x"]
     assert kind == "refused"
-    assert f"external files, of which '{tmp_path}/1' does not exist; relative names begin at" in reason
+    assert f"external files, of which '{tmp_path}/1' does not exist. Relative names begin at" in reason
     (tmp_path / "1").mkdir()
     assert "is a directory" in refusals(group_of(tmp_path / "x.h5"))["/x"][1]
     (tmp_path / "1").rmdir()

@@ -144,8 +144,8 @@ def bitshuffle(options: Mapping[str, Any], /) -> BytesDecoder:
         out, work, n_bytes = _open(raw, "bitshuffle", size, limit)
         if out.size % width or n_bytes % (_GROUP_ELEMENTS * width) or not n_bytes:
             raise CodecError(
-                f"the bitshuffle chunk says that it holds {out.size} bytes in blocks of {n_bytes}; elements have "
-                f"{width} bytes and blocks {_GROUP_ELEMENTS} elements or a multiple"
+                f"the bitshuffle chunk says that it holds {out.size} bytes in blocks of {n_bytes}. Elements have "
+                f"{width} bytes, and blocks a multiple of {_GROUP_ELEMENTS} elements"
             )
         whole = out.size - out.size % (_GROUP_ELEMENTS * width)
         at = _decode_blocks(work, memoryview(out)[:whole], n_bytes, undo)

@@ -170,8 +170,7 @@ def describe_fields(
             if with_times and has_endless_time(message):
                 raise MalformedFileError(
                     f"'{location.url}' has a message at byte {message.offset} with a forecast time of more than ten "
-                    "thousand years, or without a unit; keys that depend on times other than 'time' and 'step' cannot "
-                    "be computed",
+                    "thousand years, or without a unit. Keys of times other than 'time' and 'step' cannot be computed",
                     url=location.url,
                     offset=message.offset,
                 )

@@ -54,7 +54,7 @@ def _locate(name: bytes, main: Path, locate: Callable[[str], Location]) -> Locat
         return locate(str(_path(name, main)))
     except SourceNotFoundError as error:
         raise LostValuesError(
-            f"its values are in external files, of which '{os.fsdecode(name)}' does not exist; relative names begin at "
+            f"its values are in external files, of which '{os.fsdecode(name)}' does not exist. Relative names begin at "
             f"the working directory, or at {_PREFIX}"
         ) from error
     except StorageError as error:

@@ -203,8 +203,8 @@ class _Parser:
             self._fail(f"its header reaches to offset {end} or further, but it has {self._size} bytes")
         if end > MAX_HEADER_BYTES:
             raise UnsupportedFeatureError(
-                f"'{self._url}' has a header of {end} bytes or more, and at most {MAX_HEADER_BYTES} are read; if it is "
-                "not damaged, open it with the netCDF library and write it again with shorter attributes",
+                f"'{self._url}' has a header of {end} bytes or more, and at most {MAX_HEADER_BYTES} are read. If it is "
+                "not damaged, write it again with shorter attributes",
                 url=self._url,
                 feature="length of the header",
             )

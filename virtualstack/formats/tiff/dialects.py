@@ -35,7 +35,7 @@ def detect_dialect(structure: TiffStructure, directories: Sequence[Directory], /
         if code in first.entries:
             raise UnsupportedFeatureError(
                 f"'{structure.url}' is {name} (tag {code}), whose planes do not all have directories as those of TIFF "
-                "do; write it as OME-TIFF, with tifffile or Bio-Formats",
+                "do. Write it as OME-TIFF, with tifffile or Bio-Formats",
                 url=structure.url,
                 feature=name,
             )

@@ -155,8 +155,8 @@ def _refuse_absent_parts(plan: RewritePlan, /) -> None:
     if plan.n_absent:
         raise _error(
             plan.array,
-            f"has {plan} that must be re-encoded, but {counted(plan.n_absent, 'part')} of them would come from ABSENT "
-            "chunks, which could no longer be distinguished from values",
+            f"has {plan} that must be re-encoded. {counted(plan.n_absent, 'part')} of them would come from ABSENT "
+            "chunks, and then look like values",
             *_WITHOUT_ABSENT,
             feature="ABSENT chunks",
         )
