@@ -10,7 +10,7 @@ from operator import itemgetter
 from typing import NamedTuple
 
 from virtualstack.formats.hdf5.structures.datatype_message import Datatype, parse_datatype
-from virtualstack.formats.hdf5.structures.heaps import FractalHeap, read_dense
+from virtualstack.formats.hdf5.structures.heaps import read_dense
 from virtualstack.formats.hdf5.structures.messages import parse_dataspace, parse_shared
 from virtualstack.formats.hdf5.structures.object_header import Message, read_object_header
 from virtualstack.formats.hdf5.structures.requests import (
@@ -26,8 +26,6 @@ from virtualstack.formats.hdf5.structures.superblock import Superblock
 
 _DATATYPE, _ATTRIBUTE, _ATTRIBUTE_INFO = 0x03, 0x0C, 0x15
 _MAX_CACHED_BYTES = 1024
-_MAX_SHARED_BYTES = 4096  # of the attributes of an object
-_MAX_SHARED_HEAP_BYTES = 8192
 _BY_NAME = 8  # B-tree version 2, type of records: identifier in the heap, message flags, order of creation, hash
 
 
@@ -58,48 +56,23 @@ def read_attributes(messages: Sequence[Message], superblock: Superblock) -> Pars
         is_by_name = bool(dense) and not body[1] & 1
         stored += dense
     stored.sort(key=itemgetter(0))
-    bodies = tuple([body for _, body in stored])
-    width = superblock.widths.length
-    if sum(map(len, bodies)) <= _MAX_SHARED_BYTES and (found := _shared(bodies, width, is_by_name)) is not None:
-        return found
     attributes: list[AttributeMessage] = []
-    for body in bodies:
-        if _is_usual(body):
-            attributes.append(_cached(body, width))
+    for _, body in stored:
+        if len(body) <= _MAX_CACHED_BYTES and body[1:2] in (b"\0", b"\2"):
+            attributes.append(_cached(body, superblock.widths.length))
         else:
             attributes.append((yield from _parse(body, superblock)))
-    return _in_order(attributes, is_by_name)
-
-
-def _is_usual(body: bytes) -> bool:
-    return len(body) <= _MAX_CACHED_BYTES and body[1:2] in (b"\0", b"\2")
-
-
-@lru_cache(maxsize=1024)
-def _shared(bodies: tuple[bytes, ...], width: int, is_by_name: bool) -> Sequence[AttributeMessage] | None:
-    """Parse all attributes of an object, as many files have them; ``None`` if some need more of the file."""
-    return _in_order([_cached(body, width) for body in bodies], is_by_name) if all(map(_is_usual, bodies)) else None
-
-
-def _in_order(attributes: list[AttributeMessage], is_by_name: bool) -> Sequence[AttributeMessage]:
     check(len({x.name for x in attributes}) == len(attributes), "two attributes of an object have one name")
     # without order of creation, a heap orders attributes by a hash of their names
     return tuple(sorted(attributes, key=lambda attribute: attribute.name) if is_by_name else attributes)
 
 
 def _read_dense(body: bytes, superblock: Superblock) -> Parse[Sequence[tuple[int, bytes]]]:
-    """Read the attributes in a fractal heap (HDF5 spec IV.A.2.v)."""
+    """Read the order and the message of each attribute in a fractal heap (HDF5 spec IV.A.2.v)."""
     check(unsigned(body, 0, 2) < 0x400 and not body[0], f"attribute info {body[:2].hex()} is not known")
     records, heap = yield from read_dense(body, 2 + (2 if body[1] & 1 else 0), superblock, kind=_BY_NAME)
-    is_small = sum(map(len, heap.blocks)) + sum(map(len, records)) <= _MAX_SHARED_HEAP_BYTES and not heap.huge
-    return (_in_heap_order if is_small else _in_heap_order.__wrapped__)(tuple(records), heap)
-
-
-@lru_cache(maxsize=1024)
-def _in_heap_order(records: tuple[bytes, ...], heap: FractalHeap) -> tuple[tuple[int, bytes], ...]:
-    """Return the order and the message of each attribute."""
     check(not any(unsigned(record, 8, 1) & 2 for record in records), "an attribute is shared")
-    return tuple([(unsigned(record, 9, 4), heap.object(record[:8])) for record in records])
+    return [(unsigned(record, 9, 4), heap.object(record[:8])) for record in records]
 
 
 class _Parts(NamedTuple):

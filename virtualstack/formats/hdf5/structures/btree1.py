@@ -100,7 +100,9 @@ class KnownLeaf(NamedTuple):
             mask[:] = 0
             if not least == most == self.unfiltered_bytes:
                 return None
-        if least < 1 or int(offset.min()) < 0 or int(offset.max()) > end - most:
+        if least < 1 or int(offset.min()) < 0:
+            return None
+        if int(offset.max()) > end - most and (offset > end - length).any():
             return None
         return ChunkTable(cell=self.cell, offset=offset, length=length, mask=mask)
 
