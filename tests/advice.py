@@ -78,7 +78,7 @@ def command_options_named(message: str, command: click.Command, /) -> list[dict[
     known = {name: x for x in command.params for name in x.opts if isinstance(x, click.Option)}
     found: list[dict[tuple[str, ...], None]] = []
     end = 0
-    for match in re.finditer(r"(?<![\w-])(--[a-z][a-z-]+)(?: +('[^']*'|\"[^\"]*\"|[^\s,;]+))?", message):
+    for match in re.finditer(r"(?<![\w-])(--[a-z][a-z-]+)(?: +(?!--)('[^']*'|\"[^\"]*\"|[^\s,;]+))?", message):
         if match[1] not in known or match[1] == "--verbose":  # which shows more words, and changes nothing
             continue
         given: tuple[str, ...] = (match[1],)

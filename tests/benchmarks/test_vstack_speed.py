@@ -29,6 +29,7 @@ from virtualstack.manifests import (
     ManifestArray,
     ManifestGroup,
     PagedManifest,
+    count_states,
     inline_array,
 )
 from virtualstack.storage import Storage
@@ -118,6 +119,18 @@ def test_writing_and_reading_references(tmp_path):
         repeats=5,
     )
     assert (best["vstack"].result.entries["offset"] == group["v"].manifest.entries["offset"]).all()
+    totals = interleaved(
+        "number of references",
+        {
+            "vstack": lambda: count_states(read(last["vstack"])["v"].manifest).n_references,
+            "our parquet": lambda: (
+                count_states(
+                    Kerchunk().read(last["our parquet"].as_uri(), Storage.from_option(), ReadOptions())["v"].manifest
+                ).n_references
+            ),
+        },
+    )
+    assert totals["vstack"].result == totals["our parquet"].result == n
     copies = iter([archive_copy(last["vstack"], tmp_path) for _ in range(LOOKUPS)])
     found = interleaved("one reference, cold", {"vstack": lambda: one(read(next(copies)))}, repeats=LOOKUPS)
     wanted = group["v"].manifest.entries[FILES // 2, CHUNKS // 3]
