@@ -71,6 +71,44 @@ def test_only_what_is_new_is_read(repo, files, tmp_path):
     assert set(entries[0].flat).isdisjoint(entries[1:].flat)  # a chunk that was full stays where it is
 
 
+def same(repo):
+    made = Repository.open(repo.url).open_dataset()
+    assert made.series.dtype == made.t.dtype
+    np.testing.assert_array_equal(made.series.values, made.t.values)
+    return made
+
+
+def test_every_way_into_the_store_fills_the_layout(repo, files, tmp_path):
+    """Labels along other dimensions, regions, other orders, compaction, members beside it."""
+    repo = repo.edit(lambda vds: vds.drop_vars(["mask", "rain"]))
+    options = {"drop_variables": ["mask", "rain"]}
+    more = write(tmp_path / "more.nc", dataset((2, 4), seed=7, lat=8), t={"chunksizes": (1, 8, 8)})
+    repo = repo.update(more, "time", join="outer", prefer="last", **options)
+    assert same(repo).sizes["lat"] == 8
+    one = vs.open_virtual_dataset(write(tmp_path / "one.nc", dataset(2, seed=8, lat=8), t={"chunksizes": (1, 8, 8)}))
+    one.drop_vars(["mask", "rain"]).virtual.to_vstack(repo.url, region="auto")
+    later = write(tmp_path / "later.nc", dataset(5, seed=9, lat=8), t={"chunksizes": (1, 8, 8)})
+    vs.open_virtual_dataset(later, **options).virtual.to_vstack(repo.url, append_dim="time")
+    repo = Repository.open(repo.url).compact()
+    assert same(repo).sizes["time"] == 5
+    xr.Dataset({"z": ("lat", np.arange(8.0))}).virtual.to_vstack(repo.url, mode="a")
+    vds = Repository.open(repo.url).open_virtual_dataset()
+    vds.assign(t=vds["t"][::-1]).virtual.to_vstack(repo.url, mode="w")  # the layout is as it was
+    assert Repository.open(repo.url).snapshot.layouts
+    same(repo)
+
+
+def test_another_packing_decodes_the_layout_too(tmp_path):
+    parts = [dataset(range(a, a + 2), seed=a) for a in (0, 2)]
+    parts[1]["rain"].encoding["scale_factor"] = 0.25
+    paths = [write(tmp_path / f"p{i}.nc", part) for i, part in enumerate(parts)]
+    repo = Repository.create(tmp_path / "y.vstack", vs.open_virtual_dataset(paths[0]))
+    repo = repo.rechunk("rain", {"time": 3}, name="series").append(paths[1], "time")
+    made = repo.open_dataset()
+    np.testing.assert_array_equal(made.rain.values, xr.concat([part.rain for part in parts], "time").values)
+    np.testing.assert_array_equal(made.series.values, made.rain.values)
+
+
 def test_written_values_and_labels_without_files(repo, files):
     repo = repo.append(files[1], "time").write("t", {"time": slice(2, 4), "lon": 3}, 7.0)
     check(repo)
