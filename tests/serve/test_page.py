@@ -544,7 +544,7 @@ def test_the_map_of_a_report(browser, tmp_path):
     xr.Dataset({"<v>": (("lat", "lon"), np.add.outer(lat, lon))}, coords).virtual.to_vstack(tmp_path / "x.vstack")
     vs.serve.report(tmp_path / "x.vstack", tmp_path / "page.html")
     browser.open((tmp_path / "page.html").as_uri(), width=400)
-    said = browser.run("return page.locator('.map svg').getAttribute('aria-label')")
+    said = browser.run("return page.locator('.map svg[role=img]').getAttribute('aria-label')")
     assert said.startswith("map of <v>: 0.8475 °W to 100.8 °E, 62.07 °S to 62.07 °N; values from -160 to 160")
     image = "return page.locator('.map image').first().evaluate((x) => getComputedStyle(x).imageRendering)"
     assert browser.run(image) == "pixelated"
