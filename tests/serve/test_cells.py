@@ -70,6 +70,31 @@ def test_a_map_and_a_series_cost_what_is_stored(chromium, era5):
         assert chromium.seen()["errors"] == []
 
 
+def test_a_series_is_read_from_a_layout_for_it(chromium, tmp_path):
+    """It has one chunk at each place; the picture comes from the variable, which is the one that is chosen."""
+    values = np.arange(40.0 * 4 * 6).reshape(40, 4, 6)
+    axes = {"time": np.arange(40.0), "lat": ("lat", np.arange(4.0), {"units": "degrees_north"})}
+    axes["lon"] = ("lon", np.arange(6.0), {"units": "degrees_east"})
+    dataset = xr.Dataset({"t": (("time", "lat", "lon"), values)}, axes)
+    dataset.to_netcdf(tmp_path / "a.nc", encoding={"t": {"chunksizes": (1, 4, 6)}})
+    vs.open_virtual_dataset(tmp_path / "a.nc").virtual.to_vstack(tmp_path / "a.vstack")
+    vs.Repository.open(tmp_path / "a.vstack").rechunk("t", {"time": -1, "lat": 2, "lon": 2}, name="t_series")
+    with serving({"a": tmp_path / "a.vstack"}) as url:
+        chromium.open(f"{url}/#cube=a")
+        chromium.run("await page.locator('[data-image][data-ready=yes]').waitFor()")
+        assert chromium.text(".panel h2") == "Quick look at t"
+        n = len(chromium.seen()["urls"])
+        chromium.run("await page.locator('[data-image]').click({ position: { x: 3, y: 3 } })")
+        chromium.run("await page.getByText('Values as a table').click()")
+        found = chromium.run(
+            "return page.locator('[data-value]').evaluateAll((all) => all.map((x) => x.dataset.value))"
+        )
+        assert [float(x) for x in found] == values[:, 3, 0].tolist()
+        asked = [x for x in chromium.seen()["urls"][n:] if "/-/cells/" in x]
+        assert [x.partition("/cells/a")[2].partition("/")[2] for x in asked] == ["t_series/0.1.0"]
+        assert chromium.seen()["errors"] == []
+
+
 def test_the_reader_of_the_page_has_the_codecs():
     """Which the server leaves to it."""
     source = "".join(path.read_text() for path in (javascript.ROOT / "src").rglob("*.ts"))

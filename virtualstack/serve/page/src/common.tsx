@@ -115,7 +115,7 @@ export function useWidth(ref: { current: HTMLElement | null }): number {
 export function auxiliary(variables: Variable[]): Variable[] {
   const words = (x: Variable, names: string[]) => names.flatMap((name) => String(x.attributes[name] ?? "").split(/[\s:]+/));
   const named = new Set(variables.flatMap((x) => words(x, ["bounds", "climatology", "coordinates", "grid_mapping", "ancillary_variables"])));
-  return variables.filter((x) => x.is_coordinate || x.shape.length === 0 || named.has(nameOf(x)) || /^(expver|spatial_ref)$|_(bnds|bounds)$/.test(nameOf(x)));
+  return variables.filter((x) => x.is_coordinate || x.shape.length === 0 || x.attributes.virtualstack_layout_of !== undefined || named.has(nameOf(x)) || /^(expver|spatial_ref)$|_(bnds|bounds)$/.test(nameOf(x)));
 }
 
 const nameOf = (x: Variable): string => x.path.slice(x.path.lastIndexOf("/") + 1);

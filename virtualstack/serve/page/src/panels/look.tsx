@@ -21,6 +21,8 @@ interface Opened {
   labels: (Labels | null)[];
   grid: Grid | null;
   overview: Source | null;
+  /** The same values in other chunks. */
+  layouts: Live[];
   /** Values that the range of colours is for, if they were asked for before the axes of the picture are known. */
   sampling: Promise<Float64Array[]> | null;
   live: Awaited<ReturnType<NonNullable<LoadLive>>>;
@@ -54,7 +56,10 @@ function Opening(props: Shown & { live: NonNullable<LoadLive> }) {
     const found = await find(variable);
     const coarse = found.grid && overviewOf(variable, props.variables);
     const { array, grid } = coarse ? await find(coarse) : { array: null, grid: null };
-    return { ...found, overview: array && grid ? { path: coarse!.path, array, grid } : null, sampling, live };
+    const group = variable.path.slice(0, variable.path.lastIndexOf("/") + 1);
+    const isLayout = (x: Variable) => x.attributes.virtualstack_layout_of !== undefined && group + x.attributes.virtualstack_layout_of === variable.path && x.path.startsWith(group) && String(x.shape) === String(variable.shape);
+    const layouts = await Promise.all(props.variables.filter(isLayout).map((x) => live.open(cube, x.path)));
+    return { ...found, layouts, overview: array && grid ? { path: coarse!.path, array, grid } : null, sampling, live };
   }, []);
   return (
     <Waiting of={opened}>
@@ -90,8 +95,8 @@ interface Asked {
   read: () => void;
 }
 
-function Look({ array, labels, grid, overview, sampling: begun, live, units, name }: Opened & { units: string; name: string }) {
-  const { shape, dims, chunks } = array;
+function Look({ array, labels, grid, overview, layouts, sampling: begun, live, units, name }: Opened & { units: string; name: string }) {
+  const { shape, dims } = array;
   const n = shape.length;
   const [drawn, setDrawn] = useState<Drawn | null>(null);
   const [detail, setDetail] = useState<(Drawn & { of: Drawn }) | null>(null);
@@ -205,20 +210,22 @@ function Look({ array, labels, grid, overview, sampling: begun, live, units, nam
   const along = free.find((axis) => labels[axis]?.kind === "time" && shape[axis] > 1) ?? free.find((axis) => /^(valid_)?t(ime)?s?$/i.test(dims[axis]) && shape[axis] > 1) ?? free.find((axis) => shape[axis] > 1) ?? free[0] ?? 0;
   const readSeries = async (point: Pair | null, isWanted = false) => {
     if (!free.length || (n > 1 && shape[along] < 2)) return; // one value is no series
+    const cost = (of: Live) => Math.ceil(shape[along] / of.chunks[along]) * of.chunkBytes;
+    const from = layouts.reduce((best, x) => (cost(x) < cost(best) ? x : best), array);
     // A series of very many chunks is cut to those around the slice.
-    const most = MAX_SERIES_CHUNKS * chunks[along];
+    const most = MAX_SERIES_CHUNKS * from.chunks[along];
     const begin = shape[along] <= most ? 0 : Math.max(0, Math.min(view.index[along] - most / 2, shape[along] - most) | 0);
     const stop = Math.min(shape[along], begin + most);
     const at = view.index.map((i, axis) => (point && axes.includes(axis) ? point[axes.indexOf(axis)] : i));
     const turn = ++lastSeries.current;
     setFailure("");
     setSeries(null);
-    const nChunks = Math.ceil(stop / chunks[along]) - Math.floor(begin / chunks[along]);
-    const bytes = nChunks * array.chunkBytes;
+    const nChunks = Math.ceil(stop / from.chunks[along]) - Math.floor(begin / from.chunks[along]);
+    const bytes = nChunks * from.chunkBytes;
     if (bytes > MAX_SERIES_BYTES && !isWanted) return ask({ what: "series", n: nChunks, bytes, read: () => readSeries(point, true) });
     ask(null);
     try {
-      const values = await array.read(at.map((i, axis) => (axis === along ? [begin, stop] : i)));
+      const values = await from.read(at.map((i, axis) => (axis === along ? [begin, stop] : i)));
       const isPlace = point !== null && drawn !== null && !axes.includes(along);
       const texts = at.map((i, axis) => (axis === along || shape[axis] === 1 || (isPlace && axes.includes(axis)) ? "" : label(axis, i)));
       if (isPlace) texts.push(where(shown!, point, labelAt, hasLabels, grid!.isSwapped));
