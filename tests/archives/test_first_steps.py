@@ -93,7 +93,8 @@ def test_a_store_knows_from_which_variable_its_labels_are(profiles, tmp_path, wa
     check(opened(store), expected)
 
 
-def test_labels_that_two_variables_have_are_asked_for(profiles, tmp_path):
+@pytest.mark.parametrize("way", ["append", "update"])
+def test_labels_that_two_variables_have_are_asked_for(profiles, tmp_path, way, capsys):
     """Both have the same first, middle and last date; that of the place would give other labels."""
     first, other = str(tmp_path / "a.nc"), str(tmp_path / "b.nc")
     for path, source, shift in ((first, profiles[2], 0), (other, profiles[0], 1)):
@@ -101,8 +102,13 @@ def test_labels_that_two_variables_have_are_asked_for(profiles, tmp_path):
             ds.assign(JULD_LOCATION=ds.JULD + np.timedelta64(shift, "h")).to_netcdf(path, engine="netcdf4")
     store = str(tmp_path / "x.vstack")
     vs.open_virtual_mfdataset([first], labels={"N_PROF": "JULD"}).virtual.to_vstack(store)
-    with pytest.raises(CombineError, match="labels"):
-        vs.Repository.open(store).append(other)
+    add = getattr(vs.Repository.open(store), way)
+    with pytest.raises(CombineError, match=r"open_virtual_mfdataset\(..., labels={'N_PROF': ...}\)"):
+        add(other)
+    assert main([way, store, other]) == 1
+    assert "--labels N_PROF=NAME" in capsys.readouterr().err
+    repository = add(vs.open_virtual_mfdataset([other], labels={"N_PROF": "JULD"}))
+    assert repository.open_dataset().indexes["N_PROF"].is_monotonic_increasing
 
 
 @pytest.fixture

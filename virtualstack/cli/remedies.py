@@ -19,6 +19,7 @@ _FLAGS = {
     ("duplicates", "first"): "--keep-first",
     ("duplicates", "last"): "--keep-last",
     ("mode", "w"): "--overwrite",
+    ("ordered", False): "--in-order --keep-all",
 }
 """Options that stand for one value of an argument in Python."""
 
@@ -48,6 +49,8 @@ def in_command_words(
     if remedy.function is not None:
         name = remedy.function.partition("(")[0].rpartition(".")[2]
         command = commands.get(_FUNCTIONS.get(name, name), running)
+        if name == "open_virtual_mfdataset" and running is not None:  # whose options append has, too
+            command = running if remedy.arguments.keys() <= {x.name for x in running.params} else command
         if command is running and not remedy.arguments:
             return None
     params = [] if command is None else command.params

@@ -18,12 +18,13 @@ from virtualstack.combine.fitting import (
     completed,
     fitted,
     incomplete,
+    labels_of_a_variable,
     load_part,
 )
 from virtualstack.combine.part import Part, bundled_in, each_node, group_from
 from virtualstack.combine.planned import facts_of, planned, with_labels_as_in
 from virtualstack.combine.region import Region, check_time, following, placed
-from virtualstack.errors import Code, CombineError, Remedy, UnsupportedFeatureError
+from virtualstack.errors import CombineError, Remedy, UnsupportedFeatureError
 from virtualstack.manifests import ManifestGroup
 from virtualstack.manifests.manifest import Overlay
 from virtualstack.options import JoinToStore
@@ -116,7 +117,7 @@ def _appended(
     if dim in old.indexes and dim not in new.variables:
         raise CombineError(
             f"{old.called} has labels of '{dim}' and {new.called} does not",
-            Remedy("take them from a variable with {}", "vs.open_virtual_mfdataset", labels={dim: Code("...")}),
+            labels_of_a_variable(dim),
             Remedy("give it labels with", f"assign_coords({dim}=...)"),
             variable=dim,
             property="presence",
@@ -166,10 +167,13 @@ def _check_order(dim: str, old: Part, new: Part) -> None:
     if is_behind and labels.is_monotonic_increasing and labels.is_unique:
         return
     at = f"start at {labels[0]!s}" if not is_behind else "do not ascend"
+    both = before.append(labels)
+    descends = len(before) > 1 and both.is_monotonic_decreasing and both.is_unique
     raise CombineError(
         f"the labels of '{dim}' to append {at} in {new.called}, but the labels of {old.called} end at "
         f"{before[-1] if len(before) else None!s}",
         Remedy("use {} to insert data by its labels", "Repository.update"),
+        *([Remedy("use {} to append labels that descend, as those of the store", ordered=False)] if descends else []),
         variable=dim,
         property="order",
         left=before[-1] if len(before) else None,

@@ -24,6 +24,13 @@ from virtualstack.options import JoinToStore
 from virtualstack.storage import Storage
 
 TEXT = "OSTU"
+
+
+def labels_of_a_variable(dim: str, /) -> Remedy:
+    """Return the remedy for a file with a dimension that has no labels, but the store has."""
+    return Remedy("take them from a variable with {}", "vs.open_virtual_mfdataset", labels={dim: Code("...", "NAME")})
+
+
 WITH_OUTER = Remedy("{} fills missing elements with missing values", join="outer")
 """Remedy for a variable that only a store or an addition has."""
 

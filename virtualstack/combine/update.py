@@ -28,6 +28,7 @@ from virtualstack.combine.fitting import (
     fitted,
     incomplete,
     joint_dtype,
+    labels_of_a_variable,
     load_part,
 )
 from virtualstack.combine.part import Part, bundled_in, each_node, group_from, over_index
@@ -205,9 +206,11 @@ def _check_labels(dim: str, parts: Sequence[Part]) -> None:
         if found is None or found.ndim > 1 or virtual_array(found) is not None:
             is_stored = part is parts[0] and found is not None and found.ndim == 1
             why = ". The store has them as references, as after a conversion" if is_stored else ""
+            assigned = Remedy("add it with", f"assign_coords({dim}=...)", new_dim=...)
+            given = [labels_of_a_variable(dim), assigned] if found is None and dim in part.sizes else [assigned]
             raise CombineError(
                 f"{part.called} has no loaded coordinate '{dim}', whose labels determine its position{why}",
-                *(_OF_REFERENCES if is_stored else [Remedy("add it with", f"assign_coords({dim}=...)", new_dim=...)]),
+                *(_OF_REFERENCES if is_stored else given),
                 variable=dim,
                 property="labels",
                 right_url=part.source,
