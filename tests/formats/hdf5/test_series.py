@@ -13,6 +13,7 @@ import virtualstack as vs
 from tests.data.netcdf4 import netcdf4_file
 from tests.scanning.groups import assert_same
 from virtualstack.errors import VirtualStackError
+from virtualstack.formats.hdf5 import templates
 from virtualstack.formats.hdf5.fetch import MetadataSource
 from virtualstack.formats.hdf5.products import PRODUCTS
 from virtualstack.formats.hdf5.templates import TEMPLATES, Template, Templates
@@ -135,6 +136,34 @@ def test_caches_may_be_cleared_at_any_time(series, monkeypatch, seed):
     monkeypatch.setattr(MetadataSource, "get", get_and_forget)
     for path, group in zip(series, wanted, strict=True):
         assert_alike(outcome(path), group)
+
+
+def test_another_thread_may_learn_while_templates_are_looked_up(tmp_path, monkeypatch):
+    paths = [plain(tmp_path / f"{i}.h5", i) for i in range(2)]
+    with h5py.File(paths[1], "a") as file:
+        file.attrs["longer"] = "x" * 50
+    wanted, learnt = alone(paths[0]), []
+    clear()
+    monkeypatch.setattr(templates, "_Shape", functools.partial(Interrupted, lambda: learnt.append(outcome(paths[1]))))
+    outcome(paths[0])
+    assert_alike(outcome(paths[0]), wanted)
+    assert learnt
+
+
+class Interrupted(templates._Shape):
+    """Objects of a shape; the first look at them lets another thread go on."""
+
+    def __init__(self, others):
+        self.others = others
+        super().__init__()
+
+    @property
+    def template(self):
+        others, self.others = self.others, lambda: None
+        others()
+
+    @template.setter
+    def template(self, _): ...
 
 
 def test_an_attribute_that_differs_in_one_file_is_that_of_its_file(tmp_path):

@@ -217,11 +217,12 @@ class Templates:
         with self._lock:
             if len(self._shapes) >= _MAX_PATHS:
                 self.clear()
-            shapes = self._shapes.setdefault(path, {})
+            shapes = self._shapes.get(path, {})
             size = _rules(superblock), *map(len, parsed.blocks)
-            if size not in shapes and len(shapes) >= _MAX_SHAPES:
-                shapes.clear()
-            shapes.setdefault(size, _Shape()).learn(parsed, superblock)
+            if size not in shapes:  # other threads may iterate over the old ones
+                shapes = {**(shapes if len(shapes) < _MAX_SHAPES else {}), size: _Shape()}
+                self._shapes[path] = shapes
+            shapes[size].learn(parsed, superblock)
 
 
 TEMPLATES = Templates()
