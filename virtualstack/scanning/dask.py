@@ -55,16 +55,19 @@ def _count_threads(cluster: Any) -> int:
 
 
 def _watch(cluster: Any, *, had_some: bool) -> Callable[[], bool]:
-    last_seen, is_said = time.monotonic(), False
+    empty_since: float | None = None  # a worker that is started again is away for a moment
+    is_said = False
 
     def look() -> bool:
-        nonlocal had_some, last_seen, is_said
+        nonlocal had_some, empty_since, is_said
         is_closed = bool(cluster.status == "closed")
         if is_said or is_closed:
             return is_closed
         if _count_threads(cluster):
-            had_some, last_seen = True, time.monotonic()
-        elif had_some and time.monotonic() - last_seen >= _MAX_IDLE_SECONDS:
+            had_some, empty_since = True, None
+        elif had_some and empty_since is None:
+            empty_since = time.monotonic()
+        elif had_some and empty_since is not None and time.monotonic() - empty_since >= _MAX_IDLE_SECONDS:
             is_said = True
             warn(
                 f"the dask cluster of this scan has had no workers for {_MAX_IDLE_SECONDS:.0f} seconds. It "
