@@ -138,6 +138,23 @@ def test_caches_may_be_cleared_at_any_time(series, monkeypatch, seed):
         assert_alike(outcome(path), group)
 
 
+def test_values_past_the_end_of_one_file(tmp_path):
+    """At the address of other files, whose ends are behind it."""
+    paths = [tmp_path / f"{i}.h5" for i in range(4)]
+    for number, path in enumerate(paths):
+        with h5py.File(path, "w") as file:
+            file["x"] = np.arange(500.0) + number
+            file["x"].attrs["number"] = number
+    raw = bytearray(paths[3].read_bytes())
+    raw[40:48] = (len(raw) - 8).to_bytes(8, "little")
+    paths[3].write_bytes(raw)
+    wanted = alone(paths[3], OWN)
+    clear()
+    for path in (*paths[:3], *paths[:3]):
+        outcome(path, OWN)
+    assert_alike(outcome(paths[3], OWN), wanted)
+
+
 def test_another_thread_may_learn_while_templates_are_looked_up(tmp_path, monkeypatch):
     paths = [plain(tmp_path / f"{i}.h5", i) for i in range(2)]
     with h5py.File(paths[1], "a") as file:

@@ -153,10 +153,15 @@ class Template(NamedTuple):
             else:
                 layout[key] = number
         header = node.header
-        if layout and isinstance(header, DatasetHeader):
-            header = header._replace(layout=header.layout._replace(**layout))
+        if isinstance(header, DatasetHeader):
+            if layout:
+                header = header._replace(layout=header.layout._replace(**layout))
             found = header.layout
-            if isinstance(found, ContiguousLayout) and (found.address or 0) + (found.size or end) > end:
+            if (
+                isinstance(found, ContiguousLayout)
+                and found.address is not None
+                and found.address + (found.size or end) > end
+            ):
                 return None
         return FileObject(
             kind=node.kind, links=links, header=header, attributes=tuple(attributes), likeness=self.likeness
