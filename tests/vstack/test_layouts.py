@@ -131,6 +131,20 @@ def test_changed_files(repo, files):
     assert np.isnan(repo.open_dataset().series[3:].values).all()
 
 
+def test_masked_chunks_are_missing_values(tmp_path):
+    """Of a variable without a fill value too, whose chunks that were never written are other values."""
+    odd = {"t": {"_FillValue": None}}
+    files = [write(tmp_path / f"{i}.nc", dataset((3 * i, 3 * i + 1, 3 * i + 2)), **odd) for i in range(2)]
+    repo = Repository.create(tmp_path / "x.vstack", files[0]).rechunk("t", SERIES, name="series")
+    repo = repo.append(files[1], "time")
+    write(files[0], dataset((0, 1, 2), lat=5), **odd)
+    repo = repo.refresh(changed="mask").repository
+    check(repo)
+    made = repo.rechunk("t", {"time": 3}, name="later").open_dataset()
+    np.testing.assert_array_equal(made.later.values, made.t.values)
+    assert np.isnan(made.later[:3].values).all()
+
+
 def test_a_recipe_fills_the_layout(tmp_path, files):
     (tmp_path / "in").mkdir()
     (tmp_path / "0.nc").rename(tmp_path / "in" / "0.nc")

@@ -138,8 +138,10 @@ def _with_absent(
 ) -> ChunkManifest:
     """Return the manifest of a box without the chunks that show only ABSENT chunks of the array."""
     cells = _cells(array.grid, box)
-    there = array.manifest.read(tuple(cells)).entries["location"] != ABSENT
-    if there.all():
+    source = array.manifest.read(tuple(cells))
+    there = source.entries["location"] != ABSENT
+    fills = {source.fills[row] for row in np.unique(source.entries["encoding"][~there])}
+    if len(fills) != 1:  # chunks of several missing values are stored as values
         return manifest
     count = there.astype(np.int64)
     for number, (axis, first, own) in enumerate(zip(array.grid.axes, cells, lines, strict=True)):
@@ -148,6 +150,6 @@ def _with_absent(
         count = sums.take(end, number) - sums.take(begin, number)
     entries = manifest.entries.copy()
     absent = np.zeros((), ENTRY)
-    absent["location"] = ABSENT
+    absent["location"], absent["encoding"] = ABSENT, len(manifest.fills)
     entries[count == 0] = absent
-    return replace(manifest, entries=entries)
+    return replace(manifest, entries=entries, fills=(*manifest.fills, *fills))
