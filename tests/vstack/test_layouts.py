@@ -181,6 +181,29 @@ def test_what_has_no_layout_any_more(repo, files):
     assert "series" not in Repository.open(repo.url, at=0).open_dataset()
 
 
+@pytest.mark.parametrize(
+    "change",
+    [
+        lambda vds: vds.isel(time=slice(1, 3)),
+        lambda vds: vds.transpose("lat", ...),
+        lambda vds: vds.assign(series=vds.t),
+    ],
+    ids=["part", "order", "other values"],
+)
+def test_an_edit_leaves_no_layout_behind_that_nothing_fills(repo, change):
+    with pytest.raises(WriterError, match=r"'/series' has the values of '/t' .* selects, reorders or replaces them"):
+        repo.edit(change)
+    repo = repo.edit(lambda vds: change(vds).drop_vars("series")).rechunk("t", {"lat": 2}, name="series")
+    made = repo.open_dataset()
+    np.testing.assert_array_equal(made.series.values, made.t.values)
+
+
+def test_a_layout_whose_last_chunk_is_cut_is_filled_on(repo, files):
+    repo = repo.edit(lambda vds: vds.isel(time=slice(0, 2)))
+    check(repo)
+    check(repo.append(files[1], "time"))
+
+
 def test_dropped_layouts_are_not_filled(repo, files):
     repo = repo.edit(lambda vds: vds.drop_vars("series")).append(files[1], "time")
     assert "series" not in repo.open_dataset()

@@ -968,7 +968,8 @@ class Repository:
         made: ManifestGroup = change(vds).virtual.to_group()
         new = replace(made, groups=groups)
         tree = with_members(stored.whole, new, path, "w", self.objects.storage)
-        return self._at(write_group(stored.opened, stored.snapshot, tree, message=message, always=False))
+        saved = write_group(stored.opened, stored.snapshot, tree, message=message, always=False, keep_layouts=True)
+        return self._at(saved)
 
     def rechunk(
         self,

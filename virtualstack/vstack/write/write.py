@@ -55,6 +55,7 @@ def write_group(
     ledger: Sequence[Entry] = (),
     layouts: Mapping[str, Layout] | None = None,
     max_bytes: int = FILL_BYTES,
+    keep_layouts: bool = False,
 ) -> Snapshot:
     """Write a group as the newest snapshot of a store.
 
@@ -72,6 +73,7 @@ def write_group(
         progress=progress,
         layouts=layouts,
         max_bytes=max_bytes,
+        keep_layouts=keep_layouts,
     )
     edit = replace(edit, recipe=recipe, ledger=tuple(ledger))
     if edit.is_empty and not always:
@@ -109,8 +111,12 @@ def make_edit(
     progress: Show | None = None,
     layouts: Mapping[str, Layout] | None = None,
     max_bytes: int = FILL_BYTES,
+    keep_layouts: bool = False,
 ) -> Edit:
-    """Write the differences of a group from a snapshot, and return the edit; ``layouts`` are declared by it."""
+    """Write the differences of a group from a snapshot, and return the edit; ``layouts`` are declared by it.
+
+    With ``keep_layouts``, layouts of the snapshot cannot become ordinary variables.
+    """
     check_names(group)
     objects, bundle = store.objects, store.bundle(base)
     groups = {path: _alone(node) for path, node in group.walk()}
@@ -136,7 +142,11 @@ def make_edit(
     name = segment or new_id()
     n_values = 0 if segment is None else sum(len(x.manifest.tables.locations) for y in overlays.values() for x in y)
     values = ValuesWriter(objects, name, n_values)
-    layouts = {**_kept_layouts(base, arrays, pieces), **(layouts or {})}
+    kept = _kept_layouts(base, arrays, pieces)
+    ended = base.layouts.keys() & arrays.keys() - kept.keys() if keep_layouts else set()
+    for path in sorted(ended):
+        raise _left_behind(path, base.layouts[path], "selects, reorders or replaces them")
+    layouts = {**kept, **(layouts or {})}
     for path, layout in layouts.items():
         _check_layout(path, layout, arrays, bundled)
         array, above = arrays[layout.of], overlays.get(layout.of, ())
@@ -206,7 +216,11 @@ def _check_layout(path: str, layout: Layout, arrays: Mapping[str, ManifestArray]
         what = "changes its dimensions"
     else:
         return
-    raise WriterError(
+    raise _left_behind(path, layout, what)
+
+
+def _left_behind(path: str, layout: Layout, what: str) -> WriterError:
+    return WriterError(
         f"'{path}' has the values of '{layout.of}' in other chunks, and this change {what}",
         Remedy("drop both, or first drop '{}' with {{}}".format(path.rpartition("/")[2]), "Repository.edit"),
         variable=path,
