@@ -2,7 +2,10 @@
 
 import json
 import re
+import shlex
 import shutil
+import subprocess
+import sys
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 
@@ -69,6 +72,7 @@ def bucket(s3_server, prepared, monkeypatch):
     for path in prepared.glob("old/folder/*.nc"):
         s3_server.put(f"folder/{path.name}", path.read_bytes())
     monkeypatch.setenv("VIRTUALSTACK_STORAGE", json.dumps({"s3://bucket/": s3_server.options}))
+    return s3_server
 
 
 @pytest.mark.parametrize("example", EXAMPLES)
@@ -85,10 +89,22 @@ def test_an_example_runs(example, prepared, bucket, tmp_path, monkeypatch):
         vs.open_virtual_datatree("day.nc").virtual.to_vstack("cube.vstack", mode="w")
     if "relocate" in example:  # what is relative to the store moves with it
         vs.open_virtual_mfdataset("old/folder/*.nc").virtual.to_vstack("cube.vstack", mode="w")
-    if re.match(r"virtualstack (sync|ledger|health|recipe show) ", example):
+    if re.match(r"virtualstack (sync|ledger|health|recipe show|watch|segment|commit) ", example):
         shutil.rmtree("cube.vstack")
         Path("recipe.toml").write_text('files = ["old/folder/*.nc"]\ndim = "time"\n')
-        vs.Repository.build("cube.vstack", "recipe.toml")
+        url, storage = re.search(r"(s3://bucket/)?cube.vstack", example)[0], {"s3://bucket/": bucket.options}
+        if not example.startswith(("virtualstack segment", "virtualstack commit")):
+            vs.Repository.build(url, "recipe.toml", storage=storage)
+        elif example.startswith("virtualstack commit"):
+            vs.Repository.segment(url, "recipe.toml", storage=storage)
+    if example.startswith("virtualstack watch"):
+        write(Path("old/folder/2020-01-05.nc"), "2020-01-05")
+        program = Path(sys.executable).with_name("virtualstack")
+        with subprocess.Popen([program, *shlex.split(example)[1:]], stdout=subprocess.PIPE, text=True) as process:
+            assert "1 placed" in process.stdout.readline()
+            process.terminate()
+            assert process.wait(60) == 0
+        return
     tomorrow = (datetime.now(UTC) + timedelta(days=1)).strftime("%Y-%m-%d")
     command = example.replace("/old/folder", f"{folder}/old/folder").replace("2026-01-31", tomorrow)
     if example.startswith("virtualstack serve"):

@@ -384,7 +384,7 @@ def test_there_must_be_a_store(tmp_path, url):
         append(url, part)
     part.virtual.to_vstack(url)
     for options, match in (
-        ({"mode": "w"}, "append_dim='time' and region=None each add to the target"),
+        ({"mode": "w"}, "append_dim='time', region=None and mode='w' are different ways"),
         ({"join": "inner"}, "join='inner'"),
         ({"combine_options": {"coords": "all"}}, "combine_options has"),
     ):
