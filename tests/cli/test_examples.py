@@ -89,21 +89,31 @@ def test_an_example_runs(example, prepared, bucket, tmp_path, monkeypatch):
         vs.open_virtual_datatree("day.nc").virtual.to_vstack("cube.vstack", mode="w")
     if "relocate" in example:  # what is relative to the store moves with it
         vs.open_virtual_mfdataset("old/folder/*.nc").virtual.to_vstack("cube.vstack", mode="w")
+    if "rechunk" in example:
+        parts = [xr.load_dataset(x).expand_dims(lon=40) for x in sorted(Path("old/folder").glob("*.nc"))]
+        xr.concat(parts, "time").to_netcdf("long.nc", engine="netcdf4")
+        vs.open_virtual_dataset("long.nc").virtual.to_vstack("cube.vstack", mode="w")
     if re.match(r"virtualstack (sync|ledger|health|recipe show|watch|segment|commit) ", example):
         shutil.rmtree("cube.vstack")
-        Path("recipe.toml").write_text('files = ["old/folder/*.nc"]\ndim = "time"\n')
         url, storage = re.search(r"(s3://bucket/)?cube.vstack", example)[0], {"s3://bucket/": bucket.options}
+        files = "s3://bucket/folder/*.nc" if "s3:" in url else "old/folder/*.nc"
+        Path("recipe.toml").write_text(f'files = ["{files}"]\ndim = "time"\n')
+        for key in bucket.client.list_objects_v2(Bucket="bucket", Prefix="cube.vstack/").get("Contents", ()):
+            bucket.client.delete_object(Bucket="bucket", Key=key["Key"])
         if not example.startswith(("virtualstack segment", "virtualstack commit")):
             vs.Repository.build(url, "recipe.toml", storage=storage)
         elif example.startswith("virtualstack commit"):
             vs.Repository.segment(url, "recipe.toml", storage=storage)
     if example.startswith("virtualstack watch"):
         write(Path("old/folder/2020-01-05.nc"), "2020-01-05")
+        if "s3:" in example:
+            bucket.put("folder/2020-01-05.nc", Path("old/folder/2020-01-05.nc").read_bytes())
         program = Path(sys.executable).with_name("virtualstack")
         with subprocess.Popen([program, *shlex.split(example)[1:]], stdout=subprocess.PIPE, text=True) as process:
-            assert "1 placed" in process.stdout.readline()
+            said = process.stdout.readline()
             process.terminate()
             assert process.wait(60) == 0
+        assert "1 placed" in said
         return
     tomorrow = (datetime.now(UTC) + timedelta(days=1)).strftime("%Y-%m-%d")
     command = example.replace("/old/folder", f"{folder}/old/folder").replace("2026-01-31", tomorrow)

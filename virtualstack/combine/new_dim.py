@@ -167,7 +167,7 @@ def with_new_dim(
     """Return a part whose data variables, and coordinates named by rules, have a new dimension of one element in front.
 
     A coordinate of its name without a dimension becomes its coordinate. Variables that ``like`` has get the dimension
-    if they have it there. Bounds of labels do not get it if they cannot be missing where another part has other labels.
+    if they have it there. With outer joins, bounds of labels do not get it if they cannot be missing at other labels.
     """
     own = part.variables.get(dim)
     is_scalar = own is not None and not own.ndim and dim in part.coordinates
@@ -183,7 +183,7 @@ def with_new_dim(
     changed = {dim: xr.Variable((dim,), [label])}
     if own is not None:
         changed = {dim: xr.Variable((dim,), np.asarray([label], own.dtype), own.attrs, own.encoding)}
-    bounds = {part.variables[name].attrs.get("bounds") for name in part.indexes}
+    bounds = {part.variables[name].attrs.get("bounds") for name in part.indexes} if rules.join == "outer" else set()
     for name, variable in part.variables.items():
         is_fixed = name in bounds and name not in like and has_no_missing_number(variable, may_unpack=False)
         if name == dim or is_fixed or (name in like and dim not in like[name].dims):
