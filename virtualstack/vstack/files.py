@@ -259,7 +259,7 @@ def open_files(
         return [], {}
     preprocess, new_dim = recipes.found_preprocess(recipe), recipes.found_new_dim(recipe)
     joining = CombineOptions.from_options(
-        new_dim=new_dim, labels=recipe.labels, unpack=recipe.unpack, decode_times=recipe.decode_times
+        new_dim=new_dim, join=recipe.join, labels=recipe.labels, unpack=recipe.unpack, decode_times=recipe.decode_times
     )
     opened = open_all(
         xr.Dataset,
