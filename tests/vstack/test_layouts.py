@@ -187,15 +187,25 @@ def test_what_has_no_layout_any_more(repo, files):
         lambda vds: vds.isel(time=slice(1, 3)),
         lambda vds: vds.transpose("lat", ...),
         lambda vds: vds.assign(series=vds.t),
+        lambda vds: vds.rename(series="other"),
     ],
-    ids=["part", "order", "other values"],
+    ids=["part", "order", "other values", "other name"],
 )
 def test_an_edit_leaves_no_layout_behind_that_nothing_fills(repo, change):
-    with pytest.raises(WriterError, match=r"'/series' has the values of '/t' .* selects, reorders or replaces them"):
+    with pytest.raises(WriterError, match=r"'/series' has the values of '/t' .* (replaces|copies) them"):
         repo.edit(change)
-    repo = repo.edit(lambda vds: change(vds).drop_vars("series")).rechunk("t", {"lat": 2}, name="series")
+    repo = repo.edit(lambda vds: change(vds).drop_vars(["series", "other"], errors="ignore")).rechunk(
+        "t", {"lat": 2}, name="series"
+    )
     made = repo.open_dataset()
     np.testing.assert_array_equal(made.series.values, made.t.values)
+
+
+def test_a_layout_may_take_the_place_of_its_variable(repo):
+    before = repo.open_dataset().t.values
+    repo = repo.edit(lambda vds: vds.drop_vars("t").rename(series="t"))
+    np.testing.assert_array_equal(repo.open_dataset().t.values, before)
+    assert repo.snapshot.layouts == {}
 
 
 def test_a_layout_whose_last_chunk_is_cut_is_filled_on(repo, files):

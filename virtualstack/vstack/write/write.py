@@ -143,9 +143,8 @@ def make_edit(
     n_values = 0 if segment is None else sum(len(x.manifest.tables.locations) for y in overlays.values() for x in y)
     values = ValuesWriter(objects, name, n_values)
     kept = _kept_layouts(base, arrays, pieces)
-    ended = base.layouts.keys() & arrays.keys() - kept.keys() if keep_layouts else set()
-    for path in sorted(ended):
-        raise _left_behind(path, base.layouts[path], "selects, reorders or replaces them")
+    if keep_layouts:
+        _check_ended({path: x for path, x in base.layouts.items() if path not in kept}, arrays, pieces, base)
     layouts = {**kept, **(layouts or {})}
     for path, layout in layouts.items():
         _check_layout(path, layout, arrays, bundled)
@@ -217,6 +216,21 @@ def _check_layout(path: str, layout: Layout, arrays: Mapping[str, ManifestArray]
     else:
         return
     raise _left_behind(path, layout, what)
+
+
+def _check_ended(
+    ended: Mapping[str, Layout],
+    arrays: Mapping[str, ManifestArray],
+    pieces: Mapping[str, Sequence[Piece]],
+    base: Snapshot,
+) -> None:
+    """Check that a change drops the layouts that it ends, or the variables whose values they have."""
+    stored = [x.manifest for each in pieces.values() for x in each if isinstance(x.manifest, StoredManifest)]
+    for path, layout in ended.items():
+        if path in arrays:
+            raise _left_behind(path, layout, "selects, reorders or replaces them")
+        if all(any(x.token == make_token(x.url, base, part) for x in stored) for part in (path, layout.of)):
+            raise _left_behind(path, layout, "renames or copies them")
 
 
 def _left_behind(path: str, layout: Layout, what: str) -> WriterError:
