@@ -537,12 +537,14 @@ class Repository:
         how = Sync(storage=self.objects.storage, allow=self.allow, retry=retry, reopen=reopen, **options)
         return self._synced(used, how)
 
+    @with_options(RUNNING, passed_on=RUN_OPTIONS)
     def watch(
         self,
         *,
+        recipe: Recipe | str | os.PathLike[str] | None = None,
         interval: float | None = None,
         stop: Event | None = None,
-        **options: Any,
+        **options: Unpack[RunOptions],
     ) -> Iterator[Synced[Repository] | StorageError]:
         """Bring the store up to date now, and again whenever its files change.
 
@@ -551,13 +553,13 @@ class Repository:
 
         Parameters
         ----------
+        recipe
+            A recipe to keep in the store, as in :meth:`sync`.
         interval
             Seconds between two listings. By default: 1 for folders of this machine that are not watched or have files
             that are not settled, else 60. A listing that takes longer is followed by a pause of the same length.
         stop
             Ends the iteration if it is set; a run that has begun is finished.
-        **options
-            Options of :meth:`sync`.
 
         Yields
         ------
@@ -583,15 +585,13 @@ class Repository:
         ...     break
         snapshot 0: nothing new
         """
-        given = options.pop("recipe", None)
-        recipe = self._own_recipe() if given is None else _recipe(given)
+        used = self._own_recipe() if recipe is None else _recipe(recipe)
 
         def run() -> Synced[Repository]:
-            return (
-                type(self).open(self.url, allow=self.allow, storage=self.objects.storage).sync(recipe=recipe, **options)
-            )
+            newest = type(self).open(self.url, allow=self.allow, storage=self.objects.storage)
+            return newest.sync(recipe=used, **options)
 
-        yield from watch(run, recipe, stop or Event(), interval)
+        yield from watch(run, used, stop or Event(), interval)
 
     def _own_recipe(self) -> Recipe:
         """Return the recipe of the store; one from a network may name no functions, and only files that are allowed."""
