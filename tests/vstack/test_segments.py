@@ -15,7 +15,7 @@ from tests.archives import living
 from tests.object_server import ObjectServer
 from tests.vstack.test_sync import check, days, put, state_of, write_day
 from virtualstack.cli.command import main
-from virtualstack.errors import MalformedFileError, SourceNotFoundError
+from virtualstack.errors import AccessDeniedError, MalformedFileError, SourceNotFoundError, StorageError
 from virtualstack.scanning.job import KillablePool
 from virtualstack.vstack import files, segments
 from virtualstack.vstack.files import Placing
@@ -110,6 +110,35 @@ def test_a_run_that_was_killed_goes_on(many, monkeypatch, opened):
     done = vs.Repository.build("a.vstack", many)
     assert sorted(opened) == ["day1.nc", "day8.nc", "day8_again.nc", "day9.nc"]
     assert done.repository.open_dataset()["rain"].values[:, 0].tolist() == [0, 11, 2, 3, 6, 7, 8, 9]
+    assert not Path("a.vstack/.vstack/incoming").exists()
+
+
+def test_a_partition_is_made_once(days, opened):
+    """A task that is started again opens only what the first one left out."""
+    assert [vs.Repository.segment("a.vstack", days, partition=(1, 1)) for _ in range(2)] == [3, 3]
+    assert len(opened) == 3
+
+
+@pytest.mark.parametrize("by", ["build", "segment"])
+def test_files_that_could_not_be_reached_are_tried_again(many, monkeypatch, by):
+    """A segment that says that files could not be reached holds for its run, even if it says so of all its files."""
+
+    def down(given, recipe, how):
+        up = [url for url in given if "day0" not in url and "day9" not in url]
+        parts, errors = files.open_files({url: given[url] for url in up}, recipe, how) if is_partly_up else ([], {})
+        lost = given.keys() - {*errors, *(x.url for x in parts)}
+        return parts, errors | {url: AccessDeniedError("the server refuses", url=url) for url in lost}
+
+    for is_partly_up in (False, True):
+        with monkeypatch.context() as patch:
+            patch.setattr("virtualstack.vstack.segments.open_files", down)
+            if by == "segment":
+                vs.Repository.segment("a.vstack", many)
+            elif not is_partly_up:
+                with pytest.raises(StorageError, match="refuses"):
+                    vs.Repository.build("a.vstack", many)
+    done = vs.Repository.build("a.vstack", many)
+    assert (len(done.placed), len(done.quarantined), done.failed) == (8, 3, ())
     assert not Path("a.vstack/.vstack/incoming").exists()
 
 

@@ -15,8 +15,10 @@ import pyarrow.parquet as pq
 
 from virtualstack.errors import MalformedFileError
 from virtualstack.printable import counted
+from virtualstack.vstack.format.history import OpenStore
 from virtualstack.vstack.format.ledger import Entry, LedgerPage, State
 from virtualstack.vstack.format.names import ledger_key, new_id
+from virtualstack.vstack.format.snapshot import Snapshot
 
 _WORDS = pa.dictionary(pa.int32(), pa.string())
 SCHEMA = pa.schema(
@@ -132,6 +134,11 @@ def read_ledger(pages: Sequence[LedgerPage], get: Callable[[LedgerPage], bytes],
         found = _joined(found, _decoded(page, get(page)))
     pa.default_memory_pool().release_unused()  # what decoding took beside the columns
     return Ledger(_remembered(found))
+
+
+def ledger_of(store: OpenStore, snapshot: Snapshot, /) -> Ledger:
+    """Read the ledger of a snapshot."""
+    return read_ledger(snapshot.ledger, store.archive(snapshot).ledger_page)
 
 
 def with_entries(

@@ -40,7 +40,7 @@ from virtualstack.storage.digests import ALL
 from virtualstack.verify import values_differ
 from virtualstack.vstack.format.ledger import Entry
 from virtualstack.vstack.format.snapshot import Snapshot
-from virtualstack.vstack.ledger import read_ledger
+from virtualstack.vstack.ledger import ledger_of
 from virtualstack.vstack.rescan import Rescan, Scanned, rescan, why_not
 from virtualstack.vstack.save import Stored
 from virtualstack.vstack.shown import WRITE_AGAIN, Cells, cells_of_sources, check_order, shown_in
@@ -172,7 +172,7 @@ def _entries(
 ) -> list[Entry]:
     """Return what became of files that the ledger of the store has."""
     now, rows = time.time(), []
-    ledger = read_ledger(store.snapshot.ledger, store.opened.archive(store.snapshot).ledger_page)
+    ledger = ledger_of(store.opened, store.snapshot)
     for entry in ledger.entries():
         version = told[entry.url].found if entry.url in told else None
         if entry.url in masked:

@@ -54,7 +54,7 @@ from virtualstack.vstack.format.history import OpenStore
 from virtualstack.vstack.format.names import Moment, format_time
 from virtualstack.vstack.format.snapshot import Snapshot
 from virtualstack.vstack.health import Health, health
-from virtualstack.vstack.ledger import Ledger
+from virtualstack.vstack.ledger import Ledger, ledger_of
 from virtualstack.vstack.log import Log, read_log
 from virtualstack.vstack.overwrite import write
 from virtualstack.vstack.parts import PartLike, groups_from, with_coordinates
@@ -65,7 +65,7 @@ from virtualstack.vstack.refresh import Refreshed, refresh
 from virtualstack.vstack.relocate import relocate
 from virtualstack.vstack.rescan import Rescan
 from virtualstack.vstack.save import Stored, base_of, save
-from virtualstack.vstack.sync import Synced, ledger_of, segment, sync
+from virtualstack.vstack.sync import Synced, segment, sync
 from virtualstack.vstack.verify import StoreVerification, verify
 from virtualstack.vstack.watch import watch
 from virtualstack.vstack.write.commit import GRACE_SECONDS

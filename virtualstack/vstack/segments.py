@@ -21,7 +21,7 @@ import numpy as np
 import orjson
 import pandas as pd
 
-from virtualstack.errors import ConflictError, MalformedFileError, ReaderError
+from virtualstack.errors import ConflictError, MalformedFileError, ReaderError, SourceNotFoundError
 from virtualstack.location import Location
 from virtualstack.manifests import ManifestGroup
 from virtualstack.progress import progress_shown
@@ -45,7 +45,7 @@ from virtualstack.vstack.files import (
 from virtualstack.vstack.format.history import OpenStore, read_snapshot
 from virtualstack.vstack.format.ledger import Entry, State
 from virtualstack.vstack.format.names import INCOMING, snapshot_key
-from virtualstack.vstack.ledger import read_ledger
+from virtualstack.vstack.ledger import ledger_of
 from virtualstack.vstack.reader import permission_for_snapshot
 from virtualstack.vstack.recipe import Recipe
 from virtualstack.vstack.save import Stored
@@ -80,10 +80,12 @@ def make_segment(url: str, recipe: Recipe, files: Sequence[Location], how: Sync,
     """Open files, join those that are alike, and write the result below a store; return a group that names it."""
     begin = time.time()
     own = f"{url.rstrip('/')}/{folder_of(recipe)}/{_name(files)}"
-    by_url = {x.url: x for x in files}
-    parts, errors = open_files(by_url, recipe, how)
     objects = ObjectStore(own, how.storage, _reachable(recipe, how))
     store = OpenStore(objects, permission_for_snapshot(objects.url, EMPTY_STORE, objects.allow))
+    if _is_made(store):
+        return ManifestGroup(url=own)
+    by_url = {x.url: x for x in files}
+    parts, errors = open_files(by_url, recipe, how)
     placing = Placing(Stored(store, EMPTY_STORE), replace(recipe, prefer=None), how, lambda _: False)
     cubes: dict[str, ManifestGroup] = {}
     placed: list[str] = []
@@ -110,6 +112,17 @@ def make_segment(url: str, recipe: Recipe, files: Sequence[Location], how: Sync,
     with suppress(ConflictError):  # another worker has made the same
         commit(store, EMPTY_STORE, replace(edit, recipe=recipe.text, ledger=tuple(rows)), has_view=False)
     return ManifestGroup(url=own)
+
+
+def _is_made(store: OpenStore) -> bool:
+    """Return whether a segment is ready; one with files that could not be reached is deleted, to be made again."""
+    try:
+        has_pending = "pending" in ledger_of(store, read_snapshot(store.objects, 0)).counts
+    except SourceNotFoundError:
+        return False
+    if has_pending:
+        _delete(store.objects, store.objects.list(""))
+    return not has_pending
 
 
 def _reachable(recipe: Recipe, how: Sync) -> Any:
@@ -275,7 +288,7 @@ def _read(store: ObjectStore, recipe: Recipe, found: Mapping[str, Location], how
     objects = ObjectStore(store.url + key, how.storage, _reachable(recipe, how))
     snapshot = read_snapshot(objects, 0)
     stored = Stored(OpenStore(objects, permission_for_snapshot(objects.url, snapshot, objects.allow)), snapshot)
-    rows = list(read_ledger(snapshot.ledger, stored.opened.archive(snapshot).ledger_page).entries())
+    rows = list(ledger_of(stored.opened, snapshot).entries())
     now = {row.url: found[row.url] for row in rows if row.url in found and row.is_version(found[row.url])}
     opening, parts = opening_by(recipe, how), []
     for cube in stored.group.groups.values():
@@ -297,8 +310,11 @@ def _read(store: ObjectStore, recipe: Recipe, found: Mapping[str, Location], how
 
 def remove_segments(store: ObjectStore, keys: Sequence[str], /) -> None:
     """Delete segments that were placed."""
-    objects = [key for folder in keys for key in store.list(folder)]
-    for _ in concurrently(store.target.delete, objects, urls=[store.url]):
-        pass
+    _delete(store, [key for folder in keys for key in store.list(folder)])
     if isinstance(store.target, LocalTarget):
         store.target.delete_folder(INCOMING)
+
+
+def _delete(store: ObjectStore, keys: Sequence[str]) -> None:
+    for _ in concurrently(store.target.delete, keys, urls=[store.url]):
+        pass

@@ -46,11 +46,10 @@ from virtualstack.vstack.files import (
     reason_of,
     waits,
 )
-from virtualstack.vstack.format.history import OpenStore
 from virtualstack.vstack.format.ledger import Entry, State
 from virtualstack.vstack.format.names import INCOMING, SEGMENTS
 from virtualstack.vstack.format.snapshot import Snapshot
-from virtualstack.vstack.ledger import Ledger, grouped, read_ledger
+from virtualstack.vstack.ledger import Ledger, grouped, ledger_of
 from virtualstack.vstack.recipe import Recipe
 from virtualstack.vstack.refresh import masks
 from virtualstack.vstack.save import Stored
@@ -137,11 +136,6 @@ class Synced[R: _AtSnapshot]:
             ("different", x.url, f"variable '{x.variable}': {x.reason}") for x in self.chunks if x.status == "different"
         ]
         return printable("\n".join([*lines, *(f"  {line}" for line in [*self.notes, *grouped(odd)])]))
-
-
-def ledger_of(store: OpenStore, snapshot: Snapshot, /) -> Ledger:
-    """Read the ledger of a snapshot."""
-    return read_ledger(snapshot.ledger, store.archive(snapshot).ledger_page)
 
 
 def sync[R: _AtSnapshot](store: Stored, recipe: Recipe, how: Sync, open_at: Callable[[Snapshot], R], /) -> Synced[R]:
@@ -412,7 +406,7 @@ class _Gathered:
     def add(self, store: Stored, todo: _Todo, recipe: Recipe, how: Sync, /) -> None:
         """Open the wanted files that are not known yet; many of them by way of segments."""
         objects = store.opened.objects
-        self._add_ready(objects, todo, recipe, how)
+        self._add_ready(objects, todo, recipe, how, is_last=how.only_segments)
         missing = self._missing(todo)
         if how.only_segments:
             todo.pending.extend(missing)
@@ -422,21 +416,29 @@ class _Gathered:
         if missing and is_many and active_dry_run() is None:
             errors = make_segments(objects.url, recipe, list(missing.values()), how)
             self.errors |= {url: (missing[url], error) for url, error in errors.items()}
-            self._add_ready(objects, todo, recipe, how)
+            self._add_ready(objects, todo, recipe, how, is_last=True)
             missing = self._missing(todo)
         parts, errors = open_files(missing, recipe, how)
         self.parts += parts
         self.errors |= {url: (missing[url], error) for url, error in errors.items()}
 
-    def _add_ready(self, objects: ObjectStore, todo: _Todo, recipe: Recipe, how: Sync) -> None:
+    def _add_ready(self, objects: ObjectStore, todo: _Todo, recipe: Recipe, how: Sync, *, is_last: bool) -> None:
+        """Add what segments have; that files could not be reached counts if no more segments are made."""
         if not todo.wanted:
             return
         found = {url: todo.found[url] for url in todo.wanted}
+        rows: list[Entry] = []
         for segment in ready_segments(objects, recipe, found, how, known=self.segments):
+            others = [row for row in segment.others if is_last or row.state != "pending"]
+            if not (segment.parts or others or is_last):
+                continue  # it is made again
             self.segments.append(segment.key)
+            rows += others
             known = {url for part in self.parts for url in part.files} | self.errors.keys()
             self.parts += [each for part in segment.parts for each in part.only(part.files.keys() - known)]
-            for row in segment.others:
+        known = {url for part in self.parts for url in part.files}
+        for row in rows:
+            if row.url not in known:
                 self.errors.setdefault(row.url, (found[row.url], _as_error(row)))
 
     def _missing(self, todo: _Todo) -> dict[str, Location]:
