@@ -112,6 +112,45 @@ def test_files_with_labels_of_their_own(folder, tmp_path):
         xr.testing.assert_equal(got.virtual.open().load(), wanted.load())
 
 
+def test_properties_are_those_of_the_files_that_count(folder, tmp_path):
+    """Of two items with one date, the property comes from the item whose file does; one that is unknown is missing."""
+    items = absolute(folder, item(DAYS[0], 1), item(DAYS[0], 2), item(DAYS[1], 3))
+    for kept, clouds in (("first", 10.0), ("last", 20.0)):
+        cube = vs.stac.open_items(items, "B04", duplicates=kept, properties=["eo:cloud_cover"])
+        np.testing.assert_array_equal(cube["eo:cloud_cover"], [clouds, 30.0])
+    items[2]["properties"]["eo:cloud_cover"] = None
+    cube = vs.stac.open_items(items[1:], "B04", properties=["eo:cloud_cover"])
+    np.testing.assert_array_equal(cube["eo:cloud_cover"], np.array([20.0, np.nan]))
+    with pytest.raises(ReaderError, match=r"'cloud'.*eo:cloud_cover"):
+        vs.stac.open_items(items[1:], "B04", properties=["cloud"])
+    day = {"day": {"href": vs.sample.model(tmp_path)[0], "roles": ["data"]}}
+    with pytest.raises(CombineError, match="labels of their own"):
+        vs.stac.open_items([{**items[0], "assets": day}], properties=["eo:cloud_cover"])
+
+
+@pytest.mark.parametrize(
+    ("longitudes", "west", "east"),
+    [
+        (np.arange(165, 200, 5), 165, -165),
+        (np.arange(10, 205, 5), 10, -160),
+        (np.arange(200, 300, 10), -160, -70),
+        (np.arange(0, 360, 30), -180, 150),
+        (np.arange(-180, 180, 10), -180, 170),
+    ],
+)
+def test_the_place_of_a_cube_beyond_the_date_line(longitudes, west, east):
+    """It does not go around the Earth: west is greater than east, and the geometry has two parts."""
+    coords = {"lat": ("lat", [0.0, 1.0], {"units": "degrees_north"})}
+    coords["lon"] = ("lon", longitudes.astype(float), {"units": "degrees_east"})
+    made = vs.stac.make_item(xr.Dataset(coords=coords), "x.vstack", "x")
+    assert made["bbox"] == [west, 0, east, 1]
+    if west < east:
+        assert made["geometry"]["type"] == "Polygon"
+    else:
+        parts = [[x for x, _ in part[0]] for part in made["geometry"]["coordinates"]]
+        assert [(min(x), max(x)) for x in parts] == [(west, 180), (-180, east)]
+
+
 def test_what_is_refused(folder, tmp_path):
     """Other systems, grids and dates would make wrong cubes."""
     items = absolute(folder, *(item(day, i) for i, day in enumerate(DAYS)))

@@ -13,6 +13,7 @@ from typing import Any
 import numpy as np
 import pandas as pd
 import xarray as xr
+from numpy.typing import NDArray
 
 from virtualstack.api.many import open_virtual_mfdataset
 from virtualstack.dataset import virtual_array
@@ -76,10 +77,10 @@ def open_items(
     Raises
     ------
     ReaderError
-        There are no items, or none of them has the assets.
+        There are no items, or none of them has the assets or the properties.
     CombineError
-        The items are on grids or in reference systems that differ, or two of them have the same date. The message
-        shows both.
+        The items are on grids or in reference systems that differ, or two of them have the same date: the message
+        shows both. Or the cube has other labels than the dates of the items, and ``properties`` are asked for.
     StorageError
         A file cannot be read.
 
@@ -121,10 +122,28 @@ def open_items(
             Remedy("open the assets of each grid apart with", assets=[...]),
             property="grid",
         ) from error
+    by_date = {_date(x): x["properties"] for x in (found[::-1] if options.get("duplicates") == "first" else found)}
     for key in properties:
-        by_date = {_date(item): item["properties"].get(key) for item in found}
-        cube = cube.assign_coords({key: (dim, [by_date.get(date) for date in pd.DatetimeIndex(cube[dim].values)])})
+        cube = cube.assign_coords({key: (dim, _property(key, cube.indexes.get(dim), by_date))})
     return cube
+
+
+def _property(
+    key: str, dates: pd.Index[Any] | None, by_date: Mapping[pd.Timestamp, Mapping[str, Any]]
+) -> Sequence[Any] | NDArray[Any]:
+    """Return a property of the items of some dates."""
+    if all(key not in x for x in by_date.values()):
+        known = sorted({name for x in by_date.values() for name in x})
+        raise ReaderError(f"no item has the property {key!r}; they have {first_names(known)}")
+    if dates is None or any(date not in by_date for date in dates):
+        raise CombineError(
+            f"property {key!r} is known at the dates of the items, but files have labels of their own",
+            Remedy("leave it out of", properties=...),
+            variable=key,
+            property="labels",
+        )
+    found = [by_date[date].get(key) for date in dates]
+    return pd.Series(found).to_numpy() if None in found else found
 
 
 def _asset_cube(
@@ -336,7 +355,10 @@ def _extent(labels: xr.DataArray) -> tuple[Any, Any] | None:
 
 
 def _bbox(cube: xr.Dataset) -> tuple[float, float, float, float] | None:
-    """Return west, south, east and north of the cells' centres, or ``None`` if they are not known."""
+    """Return west, south, east and north of the cells' centres, or ``None`` if they are not known.
+
+    West is greater than east if the cube goes over the date line.
+    """
     degrees: dict[str, Any] = {}
     for axis, pattern in (("x", r"degrees?_?e(ast)?"), ("y", r"degrees?_?n(orth)?")):
         for coordinate in cube.coords.values():
@@ -345,10 +367,8 @@ def _bbox(cube: xr.Dataset) -> tuple[float, float, float, float] | None:
                 degrees.setdefault(axis, coordinate.values)
     if len(degrees) == 2:
         lons, lats = (np.asarray(degrees[x], np.float64) for x in "xy")
-        east = np.nanmax(lons)
-        if east > 180:
-            lons = (lons + 180) % 360 - 180
-        return _rounded(np.nanmin(lons), np.nanmin(lats), np.nanmax(lons), np.nanmax(lats))
+        west, east = _west_and_east(lons)
+        return _rounded(west, np.nanmin(lats), east, np.nanmax(lats))
     pyproj = pyproj_if_safe()
     names = [str(x.attrs.get("grid_mapping", x.encoding.get("grid_mapping"))) for x in cube.variables.values()]
     mapping = next((cube.variables[x] for x in (*names, "spatial_ref") if x in cube.variables), None)
@@ -365,11 +385,29 @@ def _bbox(cube: xr.Dataset) -> tuple[float, float, float, float] | None:
     return _rounded(*ends) if np.isfinite(ends).all() else None
 
 
+_GAP = 10.0
+"""Degrees between two longitudes that may belong to a cube all around the Earth."""
+
+
+def _west_and_east(longitudes: NDArray[np.float64]) -> tuple[float, float]:
+    """Return the ends of longitudes between -180 and 180; west is greater if they go over the date line."""
+    if np.nanmax(longitudes) <= 180:
+        return np.nanmin(longitudes), np.nanmax(longitudes)
+    at = np.unique((longitudes[np.isfinite(longitudes)] + 180) % 360 - 180)
+    gaps = np.diff(at, append=at[0] + 360)
+    widest = int(gaps.argmax())
+    is_around = gaps[widest] <= max(_GAP, 1.5 * float(np.median(gaps)))
+    return (at[0], at[-1]) if is_around else (at[(widest + 1) % len(at)], at[widest])
+
+
 def _rounded(*ends: float) -> tuple[float, float, float, float]:
     west, south, east, north = (round(float(x), 7) for x in ends)
     return west, south, east, north
 
 
 def _polygon(west: float, south: float, east: float, north: float) -> dict[str, Any]:
+    if west > east:
+        parts = [_polygon(west, south, 180.0, north), _polygon(-180.0, south, east, north)]
+        return {"type": "MultiPolygon", "coordinates": [x["coordinates"] for x in parts]}
     corners = [[west, south], [east, south], [east, north], [west, north], [west, south]]
     return {"type": "Polygon", "coordinates": [corners]}
