@@ -170,6 +170,13 @@ def test_remote_references(tmp_path):
     xr.testing.assert_identical(load(url), wanted)
 
 
+def test_a_variable_is_no_group(tmp_path, target):
+    part = virtual(write(tmp_path / "0.nc", dataset(range(4))))
+    part.virtual.to_kerchunk(target)
+    with pytest.raises(WriterError, match="no group"):
+        part.virtual.to_kerchunk(target, group=next(iter(part.data_vars)), append_dim="time")
+
+
 def test_options(tmp_path, target):
     """Those that add nothing, and references that are not there or would lose something."""
     part = virtual(write(tmp_path / "0.nc", dataset(range(4))))

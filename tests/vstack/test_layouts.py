@@ -281,6 +281,17 @@ def test_chunks_that_are_not_valid(repo, chunks, error):
         repo.rechunk("t", chunks, name="second")
 
 
+@pytest.mark.parametrize("name", ["", "..", "a/b"])
+def test_names_that_are_not_valid(repo, name):
+    with pytest.raises(ValueError, match="name="):
+        repo.rechunk("t", SERIES, name=name)
+
+
+def test_loaded_variables_have_no_layout(repo):
+    with pytest.raises(WriterError, match="'time' is loaded"):
+        repo.rechunk("time", {"time": 1}, name="second")
+
+
 def test_too_little_memory_is_an_error(repo):
     with pytest.raises(ValueError, match="give at least 384"):
         repo.rechunk("t", {"time": -1, "lat": 2, "lon": 8}, name="second", max_bytes=100)

@@ -142,6 +142,19 @@ def test_files_that_could_not_be_reached_are_tried_again(many, monkeypatch, by):
     assert not Path("a.vstack/.vstack/incoming").exists()
 
 
+@pytest.mark.parametrize("option", [{"timeout": 0}, {"timeout": -1}, {"sample": -1}])
+def test_numbers_that_are_not_valid(days, option):
+    """They are refused before files are opened."""
+    with pytest.raises(ValueError, match=f"{next(iter(option))}="):
+        vs.Repository.build("a.vstack", days, **option)
+    assert not Path("a.vstack").exists()
+
+
+def test_a_commit_without_segments(days):
+    with pytest.raises(SourceNotFoundError, match="opened by segment"):
+        vs.Repository.build("a.vstack", days, only_segments=True)
+
+
 def test_segments_that_no_run_places_expire(many):
     vs.Repository.build("a.vstack", vs.Recipe(["day[012].nc"], dim="time"))
     assert vs.Repository.segment("a.vstack", many) == 8

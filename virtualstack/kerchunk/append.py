@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import os
 from collections.abc import Mapping
-from typing import Any, cast
+from typing import Any
 
 from virtualstack.combine.addition import Addition, check_complete
 from virtualstack.combine.members import Mode, with_members
-from virtualstack.errors import SourceNotFoundError, WriterError, check_word
+from virtualstack.errors import Remedy, SourceNotFoundError, WriterError, check_word
 from virtualstack.formats.base import ReadOptions, access_of_source, read_permitted
 from virtualstack.kerchunk.reader import Kerchunk
 from virtualstack.kerchunk.writer import write_kerchunk
@@ -63,7 +63,12 @@ def to_kerchunk(
             raise
         stored = ManifestGroup()
     if addition is not None:
-        group, _ = addition.add(cast(ManifestGroup, stored[path]) if path else stored, group, bundled=_inline_in)
+        old = stored[path] if path else stored
+        if not isinstance(old, ManifestGroup):
+            raise WriterError(
+                f"'{path}' is a variable of '{target}', and no group", Remedy("give another", group=...), variable=path
+            )
+        group, _ = addition.add(old, group, bundled=_inline_in)
         mode = "w"
     write_kerchunk(with_members(stored, group, path, mode, reached), target, storage=reached, **options)
     return None

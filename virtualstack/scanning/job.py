@@ -13,11 +13,12 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from concurrent.futures import Executor, Future, ProcessPoolExecutor
 from dataclasses import dataclass
 from multiprocessing.context import SpawnContext, SpawnProcess
+from numbers import Real
 from typing import Any, Self
 
 from numcodecs import zstd
 
-from virtualstack.errors import ReaderError, Remedy
+from virtualstack.errors import ReaderError, Remedy, check_type
 from virtualstack.formats.base import Reader, ReadOptions, check_references, permitted
 from virtualstack.location import is_remote, outermost, split_url
 from virtualstack.manifests import ManifestGroup
@@ -92,6 +93,13 @@ class _Process(SpawnProcess):
     def start(self) -> None:
         with hold_interrupts():
             super().start()
+
+
+def check_timeout(timeout: object, /) -> None:
+    """Raise an error if a timeout is neither a number of seconds nor ``None``."""
+    check_type("timeout", timeout, Real | None, "a number of seconds. Give one, or None")
+    if isinstance(timeout, Real) and not 0 < timeout <= threading.TIMEOUT_MAX:
+        raise ValueError(f"timeout={timeout} is not a positive number of seconds. Give one, or None for no limit")
 
 
 class KillablePool(ProcessPoolExecutor):

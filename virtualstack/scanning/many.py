@@ -5,8 +5,7 @@ from __future__ import annotations
 import os
 from collections.abc import Generator, Iterable, Sequence
 from contextlib import closing
-from numbers import Integral, Real
-from threading import TIMEOUT_MAX
+from numbers import Integral
 from typing import Any
 
 from virtualstack.errors import StorageError, VirtualStackError, check_type, check_word, folding
@@ -17,7 +16,7 @@ from virtualstack.manifests import ManifestGroup
 from virtualstack.options import OnError
 from virtualstack.progress import Progress, Show, progress_shown
 from virtualstack.scanning.cache import ScanCache
-from virtualstack.scanning.job import Job, Outcome, with_retries
+from virtualstack.scanning.job import Job, Outcome, check_timeout, with_retries
 from virtualstack.scanning.one import DEFAULT_RETRIES, reach_all
 from virtualstack.scanning.result import ScanResult
 from virtualstack.scanning.workers import ExecutorLike, Schedule, find_workers
@@ -128,12 +127,10 @@ def scan(
     """
     check_word("on_error", on_error, OnError)
     check_type("retries", retries, Integral | None, "a whole number. Give one from 0")
-    check_type("timeout", timeout, Real | None, "a number of seconds. Give one, or None")
+    check_timeout(timeout)
     check_type("options", options, ReadOptions | None, "a vs.readers.ReadOptions")
     if retries is not None and retries < 0:
         raise ValueError(f"retries={retries} is negative. Give 0 or more")
-    if timeout is not None and not 0 < timeout <= TIMEOUT_MAX:
-        raise ValueError(f"timeout={timeout} is not a positive number of seconds. Give one, or None for no limit")
     if cache == "":
         raise ValueError("cache='' is not a directory. Give one, or None")
     store = Storage.from_option(storage)

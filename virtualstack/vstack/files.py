@@ -11,6 +11,7 @@ from dataclasses import dataclass, field, fields, replace
 from datetime import UTC, datetime
 from functools import cached_property
 from inspect import Parameter
+from numbers import Integral
 from typing import Any, TypedDict, cast
 
 import numpy as np
@@ -35,6 +36,7 @@ from virtualstack.errors import (
     StorageError,
     VirtualStackError,
     WriterError,
+    check_type,
     rendered_by,
 )
 from virtualstack.formats.base import ReadOptions
@@ -45,6 +47,7 @@ from virtualstack.planning import Duplicates
 from virtualstack.printable import counted
 from virtualstack.progress import Progress
 from virtualstack.reading.nameless import inline_nameless
+from virtualstack.scanning.job import check_timeout
 from virtualstack.scanning.one import read_one
 from virtualstack.scanning.workers import ExecutorLike
 from virtualstack.storage import Allow, Storage
@@ -86,6 +89,12 @@ class Sync:
     only_segments: bool = False
     message: str | None = None
     progress: Progress | bool | None = None
+
+    def __post_init__(self) -> None:
+        check_timeout(self.timeout)
+        check_type("sample", self.sample, Integral, "a number of chunks. Give one from 0")
+        if self.sample < 0:
+            raise ValueError(f"sample={self.sample} is negative. Give a number of chunks from 0")
 
 
 RUN_OPTIONS = tuple(

@@ -22,6 +22,10 @@ def rechunk(
     if not isinstance(array, ManifestArray):
         raise KeyError(f"'{path}' is a group, not a variable; it has the variables {first_names(sorted(array.arrays))}")
     of = "/" + path.strip("/")
+    if name in ("", ".", "..") or "/" in name:
+        raise ValueError(f"name={name!r} cannot be the name of a variable. Give one without '/'")
+    if store.snapshot.arrays[of].bundled is not None:
+        raise WriterError(f"variable '{path}' is loaded, and has no chunks", variable=path, feature="layout")
     own = f"{of.rpartition('/')[0]}/{name}"
     if own in store.snapshot.arrays or own in store.snapshot.groups:
         raise WriterError(

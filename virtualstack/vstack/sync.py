@@ -195,7 +195,7 @@ def _synced[R: _AtSnapshot](
     if bad and (recipe.misfit == "raise" or (placing.is_new and not kept)):
         raise _do_not_fit(bad)
     if placing.is_new and not kept:
-        raise next(iter(failed.values()), SourceNotFoundError(f"no file of {list(recipe.files)} is settled yet"))
+        raise next(iter(failed.values()), _nothing_to_place(recipe, how))
     changed = {url: todo.found[url] for url in todo.changed if url not in failed}
     good = [url for part in kept for url in part.files]
     old = _old_versions(store, changed) if changed else None
@@ -388,6 +388,11 @@ def _shown_of(store: Stored, urls: Set[str]) -> set[str]:
     sources = shown.sources()
     suspects = {x for own in sources.values() for x in own if x.url in urls}
     return {x.url for own in shown.still_shown(sources, suspects).values() for x in own}
+
+
+def _nothing_to_place(recipe: Recipe, how: Sync) -> SourceNotFoundError:
+    what = "was opened by segment" if how.only_segments else "is settled yet"
+    return SourceNotFoundError(f"no file of {list(recipe.files)} {what}")
 
 
 def _do_not_fit(bad: Mapping[str, str]) -> CombineError:
