@@ -150,6 +150,12 @@ def test_numbers_that_are_not_valid(days, option):
     assert not Path("a.vstack").exists()
 
 
+def test_one_way_to_open_files(days, capsys):
+    Path("recipe.toml").write_text(days.text)
+    assert main(["sync", "a.vstack", "--recipe", "recipe.toml", "--workers", "2", "--executor", "threads"]) == 2
+    assert "--executor" in capsys.readouterr().err
+
+
 def test_a_commit_without_segments(days):
     with pytest.raises(SourceNotFoundError, match="opened by segment"):
         vs.Repository.build("a.vstack", days, only_segments=True)

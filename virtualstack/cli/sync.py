@@ -51,6 +51,8 @@ def _pool(n: int | None, executor: Any) -> Iterator[Any]:
     if n is None:
         yield executor
         return
+    if executor is not None:
+        raise click.UsageError("--workers are processes. Leave out --executor")
     from virtualstack.scanning.job import KillablePool
 
     with KillablePool(n) as pool:
@@ -83,7 +85,7 @@ _sample = option(
 )
 @_recipe
 @option("--retry", is_flag=True, help="Open quarantined files again. A new recipe does this too.")
-@option("--reopen", is_flag=True, help="Open placed files again, because the recipe takes more of them.")
+@option("--reopen", is_flag=True, help="Open placed files again, for example because the recipe takes more variables.")
 @_sample
 @options.message
 @options.dry_run

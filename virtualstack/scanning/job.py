@@ -95,10 +95,10 @@ class _Process(SpawnProcess):
             super().start()
 
 
-def check_timeout(timeout: object, /) -> None:
+def check_timeout(timeout: float | None, /) -> None:
     """Raise an error if a timeout is neither a number of seconds nor ``None``."""
     check_type("timeout", timeout, Real | None, "a number of seconds. Give one, or None")
-    if isinstance(timeout, Real) and not 0 < timeout <= threading.TIMEOUT_MAX:
+    if timeout is not None and not 0 < timeout <= threading.TIMEOUT_MAX:
         raise ValueError(f"timeout={timeout} is not a positive number of seconds. Give one, or None for no limit")
 
 

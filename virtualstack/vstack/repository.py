@@ -489,8 +489,8 @@ class Repository:
         fit is quarantined with the reason, and opened again when it has changed, or when a file that the reason names
         has changed or vanished. A file that only lacks others waits for them. If a file of the store has changed,
         its new version replaces the old one; if that does not fit, its cells become ABSENT
-        (docs/explanation/chunk-states.md). Cells of files that vanish stay. If a run is killed, the next one does all
-        of it. If nothing is new, no snapshot is written.
+        (docs/explanation/chunk-states.md). Cells of files that vanish stay. If a run is killed, the store is as before.
+        If nothing is new, no snapshot is written.
 
         Parameters
         ----------

@@ -27,7 +27,7 @@ from virtualstack.manifests import ManifestGroup
 from virtualstack.progress import progress_shown
 from virtualstack.scanning.job import Outcome, Work
 from virtualstack.scanning.workers import Schedule, find_workers
-from virtualstack.storage import LocalTarget, ObjectStore
+from virtualstack.storage import LocalTarget, ObjectStore, read_allowed_urls
 from virtualstack.storage.folders import MAGIC
 from virtualstack.storage.threads import concurrently
 from virtualstack.vstack.files import (
@@ -125,10 +125,10 @@ def _is_made(store: OpenStore) -> bool:
     return not has_pending
 
 
-def _reachable(recipe: Recipe, how: Sync) -> Any:
+def _reachable(recipe: Recipe, how: Sync) -> tuple[str, ...]:
     """Return what the references of a segment may name: the folders of the recipe, and what the user allowed."""
-    given = how.allow if isinstance(how.allow, tuple | list) else () if how.allow is None else (how.allow,)
-    return type(given)((*given, *(f"{MAGIC.split(x, maxsplit=1)[0].rpartition('/')[0]}/" for x in recipe.files)))
+    folders = (f"{MAGIC.split(x, maxsplit=1)[0].rpartition('/')[0]}/" for x in recipe.files)
+    return (*read_allowed_urls(how.allow), *folders)
 
 
 def _alike(parts: Sequence[Opened], dim: str | None) -> list[list[Opened]]:
