@@ -63,7 +63,7 @@ def test_images_of_a_date_are_added_to_a_cube_of_dates(command, tmp_path, monkey
     assert main(["build", *(f"ndvi_{day}.tif" for day in days[:2]), "-o", "a.vstack", *labels]) == 0
     words = [command, "a.vstack", f"ndvi_{days[2]}.tif"]
     assert main(words) == 1
-    assert capsys.readouterr().err.strip().endswith("Add it with --new-dim NAME=PATTERN")
+    assert capsys.readouterr().err.strip().lower().endswith("add it with --new-dim name=pattern")
     assert main([*words, *labels]) == 0
     cube = values("a.vstack")
     assert [str(x)[:10] for x in cube["time"].values] == ["2024-01-01", "2024-01-02", "2024-01-03"]

@@ -153,7 +153,7 @@ def test_zmetadata_of_something_else(zmetadata):
 
 def test_files_that_contradict_the_metadata():
     """Too few rows, no parquet and impossible columns are named with the file."""
-    with pytest.raises(MalformedFileError, match=r"'r' has 1 rows; expected 2"):
+    with pytest.raises(MalformedFileError, match=r"'r' has 1 row; expected 2"):
         read_record(record_of([("a", 0, 1, None)]), 2, where="r")
     with pytest.raises(MalformedFileError, match=r"'r' is not a parquet table of references"):
         read_record(b"PAR1", 2, where="r")

@@ -70,7 +70,7 @@ def test_scenes_with_a_scalar_time_are_sorted_and_their_gaps_are_known(data):
         expected = xr.concat([chosen[m] for m in sorted(chosen)], "t")
         xr.testing.assert_equal(vs.combine_datasets(scenes, duplicates=keep), expected)
     if len(set(minutes)) < len(minutes):
-        with pytest.raises(CombineError, match=r"both have t .*; .*duplicates='first' .* duplicates='last'"):
+        with pytest.raises(CombineError, match=r"both have t .*\. duplicates='first' .* duplicates='last'"):
             vs.combine_datasets(scenes)
 
 

@@ -111,7 +111,7 @@ def test_one_place_is_not_reached_in_two_ways(days, tmp_path):
         xr.concat([one, two], "time")
     assert (caught.value.property, caught.value.left) == ("storage", "s3://a/other.nc")
     assert (caught.value.variable, caught.value.right) == ("/rain", "s3://a/")
-    assert "another dataset has for 's3://a/', and" in str(caught.value)
+    assert "another dataset has for 's3://a/'." in str(caught.value)
     plain = vs.open_virtual_dataset(days[1])
     local = vs.open_virtual_dataset("file:///day0.nc", storage=LocalStore(prefix=tmp_path))
     with pytest.raises(CombineError, match=r"day1\.nc"):

@@ -14,7 +14,7 @@ from virtualstack.storage.source import check_lengths, check_ranges
 def test_a_range_outside_of_the_source_is_refused(offset, length):
     """The error names the URL, the range and the size, whatever the numbers."""
     message = (
-        f"'memory://x' has 10 bytes, but {length} bytes from offset {offset} were requested. The source is shorter"
+        f"'memory://x' has 10 bytes, but {length} bytes? from offset {offset} were requested. The source is shorter"
     )
     with pytest.raises(StorageError, match=message) as caught:
         check_ranges([(0, 10), (offset, length)], url="memory://x", size=10)

@@ -142,7 +142,7 @@ def test_structures_of_two_floats_are_complex_numbers(read):
 @pytest.mark.parametrize(
     ("layout", "reason"),
     [
-        ('structOffset="4"', "structOffset has 1 numbers for the fields"),
+        ('structOffset="4"', "structOffset has 1 number for the fields"),
         ('structOffset="4 5"', "do not follow each other"),
         ('structOffset="1 16"', "do not follow each other"),
         ('structOffset="x 16"', "structOffset is 'x', which is not a whole number"),
@@ -296,11 +296,11 @@ def test_many_blocks_take_little_memory(read):
     [
         (FOUR.replace('"16"', '"15"'), r"a chunk has 15 bytes \(nBytes\), its values 16"),
         (FOUR + FOUR, "2 chunks without chunkPositionInArray for a grid of 1"),
-        (SIZES + FOUR, "1 chunks without chunkPositionInArray for a grid of 2"),
+        (SIZES + FOUR, "1 chunk without chunkPositionInArray for a grid of 2"),
         (TWO_CHUNKS.replace("[2]", "[0]"), r"two chunks have chunkPositionInArray \[0\]"),
         (TWO_CHUNKS.replace("[2]", "[1]"), r"has chunkPositionInArray \[1\], where no chunk of shape \(2,\)"),
         (TWO_CHUNKS.replace("[2]", "[4]"), r"chunkPositionInArray \[4\], where no chunk"),
-        (TWO_CHUNKS.replace("[2]", "[0,2]"), "chunkPositionInArray is not a list of 1 numbers"),
+        (TWO_CHUNKS.replace("[2]", "[0,2]"), "chunkPositionInArray is not a list of 1 number"),
         (TWO_CHUNKS.replace("[0]", "[0,0]").replace("[2]", "[0,2]"), "chunkPositionInArray has 2 numbers for an array"),
         (TWO_CHUNKS.replace("[2]", "2"), "chunkPositionInArray is not a list"),
         (TWO_CHUNKS.replace("[2]", "[-2]"), "chunkPositionInArray is '-2', which is not a whole number"),

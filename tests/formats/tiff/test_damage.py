@@ -47,7 +47,7 @@ def image(*more, height=1, width=1, following=0):
         (image(width=0), "the size is 1 x 0 x 1"),
         (image((322, 4, 1, 0), (323, 4, 1, 0)), "a strip or tile is of 0 x 0"),
         (image((322, 4, 1, 1 << 16), (323, 4, 1, 1 << 16)), "a tile is of 65536 x 65536, the image of 1 x 1"),
-        (image((273, 4, 1, 0xFFFFFFF0)), "strip or tile 0 has 1 bytes from byte 4294967280"),
+        (image((273, 4, 1, 0xFFFFFFF0)), "strip or tile 0 has 1 byte from byte 4294967280"),
         (image((258, 12, 1, 8)), "tag 258|not a whole number"),
         (image((258, 99, 1, 8)), "tag 258 of directory 0 has type 99"),
     ],

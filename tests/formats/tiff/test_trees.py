@@ -273,5 +273,5 @@ def test_hidden_images_with_planes_of_their_own_are_refused(tmp_path):
 
 def test_microscopes_with_hidden_planes_are_refused(tmp_path):
     path = tiff(GRAY, extratags=[(34412, 1, 4, b"abcd", True)])(tmp_path / "a.tif")
-    with pytest.raises(UnsupportedFeatureError, match=r"a\.tif' is LSM \(tag 34412\).*write it as OME-TIFF"):
+    with pytest.raises(UnsupportedFeatureError, match=r"a\.tif' is LSM \(tag 34412\).*Write it as OME-TIFF"):
         vs.open_virtual_dataset(path)

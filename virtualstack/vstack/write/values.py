@@ -82,11 +82,16 @@ def manifest_of(
 
 
 def in_chunks(array: ManifestArray, storage: Storage, /) -> ManifestArray:
-    """Return an array of one uncompressed INLINE chunk in compressed ones of about 1 MiB; others stay as they are."""
+    """Return an array of one uncompressed INLINE chunk in compressed ones of about 1 MiB.
+
+    Others stay as they are, and so does a chunk of another length, which cannot be decoded.
+    """
     manifest = array.manifest
     if not isinstance(manifest, ChunkManifest) or manifest.entries.size != 1 or array.dtype.kind == "T":
         return array
     if manifest.entries["location"].item() != INLINE or any(x.codecs for x in manifest.encodings):
+        return array
+    if manifest.entries["length"].item() != array.nbytes:
         return array
     lengths = chunk_shape(array.shape, array.itemsize)
     grid = ChunkGrid.regular(array.shape, lengths)
