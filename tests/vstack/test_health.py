@@ -121,6 +121,9 @@ def test_files_and_growth_as_text_json_and_gauges(tmp_path, monkeypatch, capsys)
         ('{every = "1h", late = "2h", missing = "1h"}', "missing is not less than late"),
         ('{every = "1h", gaps = ["2024"]}', "gaps are pairs"),
         ('{labels = [1], late = "1h"}', "labels goes without other keys"),
+        ('{every = "0h"}', "every is not longer than nothing"),
+        ('{every = "-1h"}', "every is not longer than nothing"),
+        ('{every = "1h", first = "2026-02-01", last = "2026-01-01"}', "last is before first"),
     ],
 )
 def test_rules_that_are_refused(table, why):
@@ -130,8 +133,25 @@ def test_rules_that_are_refused(table, why):
 
 def test_labels_of_another_kind(here):
     xr.Dataset({"rain": ("time", [1.0])}, {"time": [0]}).to_netcdf("rain_0.nc", engine="h5netcdf")
-    for rules, why in (({"time": {"every": "1h"}}, "are no dates"), ({"run": {"labels": [1]}}, "names 'run'")):
-        recipe = vs.Recipe(["rain_*.nc"], dim="time", expected=rules)
-        repository = vs.Repository.build(f"{next(iter(rules))}.vstack", recipe).repository
+    xr.Dataset({"rain": ("time", [1.0])}, {"time": [np.datetime64(0, "ns")]}).to_netcdf("date.nc", engine="h5netcdf")
+    for number, (name, rules, why) in enumerate(
+        (
+            ("rain_0.nc", {"time": {"every": "1h"}}, "are no dates"),
+            ("rain_0.nc", {"run": {"labels": [1]}}, "names 'run'"),
+            ("rain_0.nc", {"time": {"labels": [0.5]}}, "not like those of the store"),
+            ("date.nc", {"time": {"labels": [0]}}, "not like those of the store"),
+        )
+    ):
+        repository = vs.Repository.build(f"{number}.vstack", vs.Recipe([name], dim="time", expected=rules)).repository
         with pytest.raises(RecipeError, match=why):
             repository.health()
+
+
+def test_times_with_a_zone(here):
+    """They are times of UTC, as those of the store."""
+    xr.Dataset({"rain": ("time", [1.0])}, {"time": [np.datetime64(0, "ns")]}).to_netcdf("date.nc", engine="h5netcdf")
+    rule = {"every": "1h", "first": "1970-01-01T01:00+01:00", "last": "1970-01-01T02Z"}
+    rule["gaps"] = [["1970-01-01T02Z", "1970-01-01T02Z"]]
+    recipe = vs.Recipe(["date.nc"], dim="time", expected={"time": rule})
+    found = vs.Repository.build("a.vstack", recipe).repository.health().labels
+    assert found == {"there": 1, "late": 0, "missing": 1, "known": 1, "pending": 0}

@@ -31,7 +31,7 @@ def _workers(function: Callable[..., Any]) -> Callable[..., Any]:
             metavar="SECONDS",
             type=click.FloatRange(min=0, min_open=True),
             section=options.READING,
-            help="Longest time for a partition of files; the file that takes longer is quarantined.",
+            help="Longest time for a partition of files; a file that takes longer is left out.",
         ),
         option(
             "--workers",

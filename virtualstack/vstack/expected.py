@@ -49,9 +49,13 @@ class Expected:
         if made.labels is not None and set(given) != {"labels"}:
             raise ValueError("labels goes without other keys")
         if made.every is not None:
-            to_offset(made.every)
+            begin = pd.Timestamp(0)
+            if begin + _offset(made.every) <= begin:
+                raise ValueError("every is not longer than nothing")
         for text in (made.first, made.last, *np.ravel(np.array(made.gaps, object))):
-            pd.Timestamp(text)
+            _time(text)
+        if made.first is not None and made.last is not None and _time(made.last) < _time(made.first):
+            raise ValueError("last is before first")
         if any(len(pair) != 2 for pair in made.gaps):
             raise ValueError("gaps are pairs: the first and the last label of each")
         if not 0 <= made.late_seconds <= made.missing_seconds:
@@ -78,7 +82,12 @@ class Expected:
         """
         if self.labels is not None:
             try:
-                return pd.Index(np.asarray(self.labels)).astype(stored.dtype)
+                labels = pd.Index(np.asarray(self.labels))
+                made = labels.astype(stored.dtype)
+                is_cut = stored.dtype.kind in "iu" and not made.equals(labels)
+                if labels.dtype.kind in "iuf" and (is_cut or stored.dtype.kind in "mM"):
+                    raise TypeError(f"numbers such as {labels[0]} are not {stored.dtype}")
+                return made
             except (TypeError, ValueError) as error:
                 raise RecipeError(
                     f"'expected' of the recipe has labels of '{dim}' that are not like those of the store: {error}"
@@ -89,14 +98,14 @@ class Expected:
             )
         offset = _offset(self.every)
         if self.first is not None:
-            first = pd.Timestamp(self.first)
+            first = _time(self.first)
         else:
             first = stored.min()
             is_tick = isinstance(offset, pd.offsets.Tick)
             first = first.floor(cast(Any, offset)) if is_tick else offset.rollback(first.normalize())
         last = pd.Timestamp(now, unit="s")
         if self.last is not None:
-            last = min(last, pd.Timestamp(self.last))
+            last = min(last, _time(self.last))
         return pd.date_range(first, last, freq=offset)
 
     def find(self, stored: _Index, wanted: _Index, /) -> NDArray[np.intp]:
@@ -118,7 +127,7 @@ class Expected:
         """Return whether each expected label is in a gap that is known."""
         found = np.zeros(len(wanted), np.bool_)
         for first, last in self.gaps:
-            found |= np.asarray((wanted >= cast(Any, pd.Timestamp(first))) & (wanted <= cast(Any, pd.Timestamp(last))))
+            found |= np.asarray((wanted >= cast(Any, _time(first))) & (wanted <= cast(Any, _time(last))))
         return found
 
 
@@ -131,6 +140,12 @@ def expected_of(given: Mapping[str, Any], /) -> dict[str, Expected]:
         A table is not valid.
     """
     return {dim: Expected.from_table(table) for dim, table in given.items()}
+
+
+def _time(given: Any) -> pd.Timestamp:
+    """Return a time of a recipe in UTC, as those of stores, which name no zone."""
+    found = pd.Timestamp(given)
+    return found if found.tz is None else found.tz_convert(None)
 
 
 def _offset(every: str | None) -> pd.offsets.BaseOffset:
