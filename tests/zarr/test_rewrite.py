@@ -217,9 +217,7 @@ def test_missing_chunks_are_not_written_as_values():
     """A chunk that is half ABSENT could not be told from one that is whole."""
     lost = stored(np.arange(12.0), (3,), "l0", holes=np.array([0, 2, 0, 0], np.uint8))
     array, _ = joined(stored(np.arange(4.0), (3,), "l1"), lost)
-    with pytest.raises(
-        WriterError, match=r"'v' has 5 of 6 chunks .* 2 parts of them would come from ABSENT chunks"
-    ):
+    with pytest.raises(WriterError, match=r"'v' has 5 of 6 chunks .* 2 parts of them would come from ABSENT chunks"):
         rewrite(plan_of(array), 10**6)
     assert how_taken(array, inline_limit=0).startswith("no: 5 of 6 chunks")
 
