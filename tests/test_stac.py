@@ -159,6 +159,8 @@ def test_what_is_refused(folder, tmp_path):
     assert "B04" in str(error.value)
     with pytest.raises(ReaderError, match="no items"):
         vs.stac.open_items([])
+    with pytest.raises(ReaderError, match="'x' has no assets"):
+        vs.stac.open_items({"id": "x", "properties": {}})
     other = absolute(folder, item(DAYS[1], 1, **{"proj:code": "EPSG:32633"}))
     with pytest.raises(CombineError, match="EPSG:32633"):
         vs.stac.open_items([items[0], *other], "B04")

@@ -171,6 +171,8 @@ def _items(items: Any, storage: StorageLike) -> list[dict[str, Any]]:
     for item in items:
         if hasattr(item, "make_all_asset_hrefs_absolute") or hasattr(item, "to_dict"):
             base, item = item.get_self_href() or "", item.to_dict(transform_hrefs=False)
+        if lacking := [key for key in ("assets", "properties") if key not in item]:
+            raise ReaderError(f"item {item.get('id')!r} has no {lacking[0]}: it is no item of STAC")
         assets = {name: {**asset, "href": _href(base, asset["href"])} for name, asset in item["assets"].items()}
         made.append({**item, "assets": assets})
     return made
