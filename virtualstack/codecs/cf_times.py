@@ -69,6 +69,9 @@ def check_calendar(calendar: object, /) -> None:
         raise ValueError(f"dates of the calendar '{calendar}' are objects of cftime, which have no fixed size")
 
 
+_LINE: Any = pd.Index([0, 1])  # of an array, xarray would ask whether it is one of dask, and import that
+
+
 @lru_cache(maxsize=4096)
 def datetime_scale(units: str, calendar: str | None, /) -> tuple[int, int] | None:
     """Return the reference date and the unit of dates, both in nanoseconds.
@@ -78,7 +81,7 @@ def datetime_scale(units: str, calendar: str | None, /) -> tuple[int, int] | Non
     """
     try:
         with quiet():
-            dates = decode_cf_datetime(np.array([0, 1]), units, calendar, use_cftime=False)
+            dates = decode_cf_datetime(_LINE, units, calendar, use_cftime=False)
             origin, after = dates.astype("M8[ns]").view(np.int64).tolist()
     except (KeyError, OverflowError, pd.errors.OutOfBoundsDatetime, pd.errors.OutOfBoundsTimedelta):
         with quiet():

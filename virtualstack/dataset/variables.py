@@ -7,6 +7,7 @@ from collections.abc import Hashable, Mapping
 from typing import Any
 
 import numpy as np
+import pandas as pd
 import xarray as xr
 from numpy.typing import NDArray
 from xarray import conventions
@@ -79,7 +80,8 @@ def loaded_variable(
             stack_char_dim=stack,
             concat_characters=is_text,
         )
-        return variable.load() if "units" in array.cf else variable  # xarray decodes times when they are needed
+        # xarray decodes some times when they are needed; to load what is in memory would import dask
+        return variable if variable._in_memory or "units" not in array.cf else variable.load()
     except CODING_ERRORS as error:
         raise undecodable(array.name, name, url, error) from error
 
@@ -127,9 +129,17 @@ def _raw_variable(array: ManifestArray, values: NDArray[Any]) -> xr.Variable:
     return xr.Variable(array.dimension_names or (), values, attributes, encoding, fastpath=True)
 
 
+_NUMBERS = frozenset(map(np.dtype, ("i1", "i2", "i4", "i8", "u1", "u2", "u4", "u8", "f4", "f8", "M8[ns]")))
+
+
 def make_index(name: str, variable: xr.Variable, /) -> tuple[PandasIndex, xr.Variable]:
     """Return the index of a dimension coordinate that holds values, and the variable over the index."""
-    index = PandasIndex.from_variables({name: variable}, options={})
+    values = variable._data
+    if isinstance(values, np.ndarray) and values.ndim == 1 and values.dtype in _NUMBERS:
+        # to make an index of values themselves, xarray would import dask
+        index = PandasIndex(pd.Index(values, name=name), variable.dims[0], coord_dtype=values.dtype)
+    else:
+        index = PandasIndex.from_variables({name: variable}, options={})
     return index, index.create_variables({name: variable})[name]
 
 
