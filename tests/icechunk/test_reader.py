@@ -16,6 +16,7 @@ from tests.amount import examples
 from tests.azurite import ACCOUNT, KEY, find_program, shared
 from tests.data.watching import recorded_calls
 from tests.icechunk.repositories import WARNINGS, icechunk, months, netcdf, references, repository
+from tests.object_server import ObjectServer
 from tests.servers import RangeServer
 from tests.zarr.test_reader import random_sharding, write_boxes
 from virtualstack.errors import (
@@ -260,8 +261,26 @@ def test_repositories_and_files_in_s3(s3, tmp_path):
     s3.put("archive/a.nc", netcdf(tmp_path / "b.nc", start=9, zlib=True).read_bytes())
     with pytest.raises(icechunk.IcechunkError):
         xr.open_zarr(repo.readonly_session("main").store, consolidated=False, chunks=None)["t"].load()
-    with pytest.raises(UnsupportedFeatureError, match="'gs://'"):
-        vs.open_virtual_dataset("gs://bucket/cubes/one", reader="icechunk")
+    with pytest.raises(UnsupportedFeatureError, match="'ftp://'"):
+        vs.open_virtual_dataset("ftp://bucket/cubes/one", reader="icechunk")
+
+
+def test_a_repository_in_google_cloud(tmp_path):
+    """Also one that asks for a login: the token is sent."""
+    place = icechunk.local_filesystem_storage(str(tmp_path / "one"))
+    session = icechunk.Repository.create(place).writable_session("main")
+    ds = xr.Dataset({"t": ("x", np.arange(2000.0))})
+    ds.to_zarr(session.store, consolidated=False)
+    session.commit("values")
+    with ObjectServer() as server:
+        for path in (x for x in tmp_path.rglob("*") if x.is_file()):
+            server.objects[f"bucket/cubes/{path.relative_to(tmp_path)}"] = path.read_bytes()
+        for login in ({"skip_signature": True}, {"token": "abc"}):
+            options = {"endpoint": server.root, **login}
+            got = xr.open_dataset("gs://bucket/cubes/one", engine="virtualstack", storage={"gs://bucket": options})
+            np.testing.assert_array_equal(got["t"].values, ds["t"].values)
+        sent = {x[3].get("authorization") for x in server.log if "icechunk" in x[3]["user-agent"]}
+    assert sent == {None, "Bearer abc"}
 
 
 @pytest.mark.skipif(find_program() is None, reason="needs Azurite: npm install -g azurite")

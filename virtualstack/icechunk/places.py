@@ -31,6 +31,8 @@ def repository_storage(icechunk: Any, url: str, storage: Storage, /, *, create: 
         options = _options("az", url, storage)
         if account := options.get("account_name", os.environ.get("AZURE_STORAGE_ACCOUNT_NAME")):
             return icechunk.azure_storage(account=account, container=place, prefix=key, **_azure_options(options, url))
+    if url.startswith(("gs://", "gcs://")) and isinstance(storage.find(url)[1] or {}, dict):
+        return icechunk.gcs_storage(bucket=place, prefix=key, **_google_options(_options("gs", url, storage), url))
     given = find_s3_options(url, storage)
     if not given.keys() & {"access_key_id", "anonymous"}:
         given["from_env"] = True
@@ -52,7 +54,7 @@ def _options(service: str, url: str, storage: Storage) -> dict[str, Any]:
 def _checked(given: dict[str, Any], options: dict[str, Any], service: str, url: str) -> dict[str, Any]:
     """Return the options of Icechunk, unless credentials were named that it would ignore."""
     named = sorted(CREDENTIALS[service] & options.keys())
-    if named and not given.keys() & {"access_key", "access_key_id", "anonymous", "bearer_token", "sas_token"}:
+    if named and not given:
         raise UnsupportedFeatureError(
             f"'{url}': Icechunk does not log in with {named[0]} of storage=. Set it in the environment, or give keys "
             "or a token",
@@ -81,6 +83,21 @@ def _azure_options(options: dict[str, Any], url: str) -> dict[str, Any]:
     return {**given, "config": config}
 
 
+def _google_options(options: dict[str, Any], url: str) -> dict[str, Any]:
+    """Return the options of Google Cloud Storage under the names that Icechunk uses."""
+    known = {
+        "service_account_file": options.get("service_account_path", options.get("service_account")),
+        "service_account_key": options.get("service_account_key"),
+        "application_credentials": options.get("application_credentials"),
+        "bearer_token": options.get("bearer_token", options.get("token")),
+        "anonymous": True if _is_true(options.get("skip_signature")) else None,
+    }
+    given = {name: value for name, value in known.items() if value is not None}
+    given = _checked(given, options, "gs", url) or {"from_env": True}
+    base = options.get("base_url")
+    return given if base is None else {**given, "config": {"google_base_url": str(base)}}
+
+
 def find_s3_options(url: str, storage: Storage, /) -> dict[str, Any]:
     """Return the options of a URL in S3 under the names that Icechunk uses."""
     scheme = url.partition("://")[0]
@@ -88,7 +105,7 @@ def find_s3_options(url: str, storage: Storage, /) -> dict[str, Any]:
     if scheme not in ("s3", "s3a") or not (backend is None or isinstance(backend, dict)):
         what = f"the scheme '{scheme}://'" if scheme not in ("s3", "s3a") else f"a {type(backend).__name__} as storage="
         raise UnsupportedFeatureError(
-            f"'{url}': an Icechunk repository cannot be reached by {what}. Copy it to a local directory, S3 or Azure, "
+            f"'{url}': an Icechunk repository cannot be reached by {what}. Copy it to a local directory or a bucket, "
             "or open it with icechunk and xr.open_zarr(session.store, consolidated=False)",
             url=url,
             feature=what,
