@@ -21,7 +21,7 @@ from virtualstack.manifests.grid import union
 type Box = tuple[slice, ...]
 """Elements from ``start`` to before ``stop`` along each axis."""
 
-type Lines = list[NDArray[np.int64]]
+type Lines = Sequence[NDArray[np.int64]]
 """For each axis the elements at which something begins, followed by the end."""
 
 

@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-import itertools
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -18,6 +17,7 @@ from virtualstack.manifests import ENTRY, FIRST, INLINE, ChunkEncoding, ChunkGri
 from virtualstack.manifests.cells import begins_run
 from virtualstack.manifests.paged import map_in_threads
 from virtualstack.reading import read_array
+from virtualstack.reading.blocks import boxes
 from virtualstack.storage import ObjectStore, Storage
 from virtualstack.vstack.format.names import values_key
 from virtualstack.zarr.metadata.encode import encode_chunk, filled_up
@@ -29,9 +29,8 @@ _OBJECT_BYTES = 64 << 20  # size in bytes at which an object is complete, and th
 
 def cut(values: NDArray[Any], lines: Sequence[NDArray[np.int64]], /) -> list[NDArray[Any]]:
     """Cut values into cells, in C order, at the elements at which chunks begin along each axis."""
-    runs = [list(itertools.pairwise(x.tolist())) for x in lines]
-    boxes: list[Any] = [tuple(slice(a, b) for a, b in cell) for cell in itertools.product(*runs)]
-    return [values[(*box, ...)] for box in boxes]
+    cells: Iterable[Any] = boxes(lines)
+    return [values[(*box, ...)] for box in cells]
 
 
 def compressed(cells: Sequence[NDArray[Any]], /) -> tuple[list[ChunkEncoding], list[bytes]]:
