@@ -88,6 +88,18 @@ def test_items_of_pystac(folder):
     check(vs.stac.open_items(linked), folder)
 
 
+def test_paths_are_relative_to_their_own_item(folder, tmp_path, monkeypatch):
+    """A dict after an item with a link to its file is relative to the working directory; ``..`` goes up."""
+    monkeypatch.chdir(folder)
+    linked = pystac.Item.from_dict(absolute(folder, item(DAYS[0], 0))[0])
+    linked.set_self_href(str(tmp_path / "0.json"))
+    above = pystac.Item.from_dict(item(DAYS[2], 2))
+    for asset in above.assets.values():
+        asset.href = asset.href.replace("./", "../")
+    above.set_self_href(str(folder / "items" / "2.json"))
+    check(vs.stac.open_items([linked, item(DAYS[1], 1), above], ["B04", "B08"]), folder)
+
+
 def test_an_item_lacks_an_asset(folder):
     """The variable is missing at its date."""
     items = absolute(folder, *(item(day, i) for i, day in enumerate(DAYS)))

@@ -19,7 +19,7 @@ from virtualstack.api.many import open_virtual_mfdataset
 from virtualstack.dataset import virtual_array
 from virtualstack.errors import CombineError, ReaderError, Remedy
 from virtualstack.loading import pyproj_if_safe
-from virtualstack.location import absolute_url
+from virtualstack.location import absolute_url, join_url
 from virtualstack.printable import first_names
 from virtualstack.storage import Storage, StorageLike
 
@@ -160,7 +160,7 @@ def _asset_cube(
 
 def _items(items: Any, storage: StorageLike) -> list[dict[str, Any]]:
     """Return items as dicts whose assets have absolute URLs."""
-    base = ""
+    base: str | None = None
     if isinstance(items, str | os.PathLike):
         base = absolute_url(items)
         source = Storage.from_option(storage).source(base)
@@ -169,20 +169,20 @@ def _items(items: Any, storage: StorageLike) -> list[dict[str, Any]]:
         items = items.get("features", [items])
     made = []
     for item in items:
-        if hasattr(item, "make_all_asset_hrefs_absolute") or hasattr(item, "to_dict"):
-            base, item = item.get_self_href() or "", item.to_dict(transform_hrefs=False)
+        beside = base
+        if hasattr(item, "to_dict"):
+            beside, item = item.get_self_href(), item.to_dict(transform_hrefs=False)
         if lacking := [key for key in ("assets", "properties") if key not in item]:
             raise ReaderError(f"item {item.get('id')!r} has no {lacking[0]}: it is no item of STAC")
-        assets = {name: {**asset, "href": _href(base, asset["href"])} for name, asset in item["assets"].items()}
+        assets = {name: {**asset, "href": _href(beside, asset["href"])} for name, asset in item["assets"].items()}
         made.append({**item, "assets": assets})
     return made
 
 
-def _href(base: str, href: str) -> str:
-    if "://" in href or href.startswith("/") or not base:
+def _href(beside: str | None, href: str) -> str:
+    if "://" in href or href.startswith("/") or not beside:
         return href
-    folder = base.rpartition("/")[0]
-    return f"{folder}/{href.removeprefix('./')}"
+    return join_url(absolute_url(beside).rpartition("/")[0], href)
 
 
 def _date(item: Mapping[str, Any]) -> pd.Timestamp:
