@@ -70,6 +70,24 @@ def test_images_of_a_date_are_added_to_a_cube_of_dates(command, tmp_path, monkey
     assert cube["band_data"].mean(("band", "y", "x")).values.tolist() == [1, 2, 3]
 
 
+@pytest.mark.parametrize("command", ["append", "update"])
+def test_labels_of_added_files_are_in_a_variable(command, tmp_path, monkeypatch, capsys):
+    """A store that got its labels in Python: the error names the option that takes those of the files."""
+    monkeypatch.chdir(tmp_path)
+    for i in range(2):
+        days = xr.Dataset({"t": ("time", [1.0 + i]), "when": ("time", [10.0 * i])})
+        days.to_netcdf(f"f{i}.nc", engine="netcdf4")
+    vds = vs.open_virtual_dataset("f0.nc").assign_coords(time=[0.0]).drop_vars("when")
+    vds.virtual.to_vstack("a.vstack")
+    words = [command, "a.vstack", "f1.nc", "--dim", "time", "--join", "outer"]
+    assert main(words) == 1
+    assert "--labels time=NAME" in capsys.readouterr().err
+    assert main([*words, "--labels", "time=when"]) == 0
+    cube = values("a.vstack")
+    assert cube["time"].values.tolist() == [0, 10]
+    assert cube["t"].values.tolist() == [1, 2]
+
+
 def test_checksums_are_recorded(files, capsys):
     """`--checksums` of build, append and update covers all bytes of their files; only a vstack keeps them."""
     for i, file in enumerate(files):

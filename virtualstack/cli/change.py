@@ -14,7 +14,7 @@ from virtualstack.cli import options
 from virtualstack.cli.build import FILES_HELP, reading_files
 from virtualstack.cli.commands import choice, command, complete_files, option
 from virtualstack.cli.facts import maybe_dry
-from virtualstack.cli.joining import making_dimensions, sources_of_labels
+from virtualstack.cli.joining import NAMES_OF_LABELS, labelled, labelling_files
 from virtualstack.cli.output import step, wants_progress
 from virtualstack.cli.store import open_store, report_snapshot
 from virtualstack.options import JoinToStore
@@ -46,7 +46,7 @@ if TYPE_CHECKING:
     help="What to do with labels along other dimensions that the store lacks: an error, leave out, add "
     "[default: that of the recipe, else exact, an error].",
 )
-@making_dimensions
+@labelling_files
 @options.relative
 @options.checksums
 @options.allow
@@ -59,7 +59,6 @@ def update(
     dim: str | None,
     prefer: Literal["first", "last", "newest"] | None,
     join: JoinToStore | None,
-    new_dim: tuple[tuple[str, str, str | None], ...],
     relative: bool,
     checksums: bool,
     message: str | None,
@@ -75,12 +74,13 @@ def update(
     from virtualstack.cli.files import Files, expand, open_scanned, open_trees, scan_files
     from virtualstack.errors import UnsupportedFeatureError
 
+    labels = labelled({name: given.pop(name) for name in NAMES_OF_LABELS})
     files = Files(dry_run=dry_run, unpack=None, **given)
     repository = open_store(store, files.allow, files.storage)
     urls = expand(files.files, files.storage, is_dry=dry_run)
     is_tree = len(repository.snapshot.groups) > 1  # with the root
-    if is_tree and new_dim:
-        raise click.UsageError("--new-dim cannot be used with a store of several groups; its files need their labels")
+    if is_tree and any(labels.values()):
+        raise click.UsageError("Files of a store of several groups need their labels: leave out --labels and --new-dim")
     if repository.snapshot.recipe is not None and not _gives(*_OPENING):
         with maybe_dry(dry_run) as record:
             how: dict[str, Any] = {"relative": relative, "checksums": checksums, "message": message}
@@ -91,13 +91,12 @@ def update(
         scanned = scan_files(urls, files, is_tree=is_tree)
     if scanned.are_parts_of_one and len(scanned) > 1:
         raise UnsupportedFeatureError("GRIB files are one index; update the store with one at a time", url=urls[0])
-    labels = sources_of_labels(new_dim)
     datasets: list[xr.Dataset] | list[xr.DataTree]
     if is_tree:
         datasets = open_trees(scanned, files)
     else:
         opened = open_scanned(scanned, files)
-        datasets = [combine_datasets([x], new_dim=labels) for x in opened] if labels else opened
+        datasets = [combine_datasets([x], **labels) for x in opened] if any(labels.values()) else opened
     with maybe_dry(dry_run) as record, step(f"write '{store}'"):
         made = repository.update(
             datasets,
@@ -112,7 +111,7 @@ def update(
     report_snapshot(store, repository, made, record, as_json=as_json, files=len(datasets))
 
 
-_OPENING = "reader", "group", "drop_variables", "unsupported", "no_decode_times", "inline_limit", "new_dim"
+_OPENING = "reader", "group", "drop_variables", "unsupported", "no_decode_times", "inline_limit", *NAMES_OF_LABELS
 """Options of opening files, in whose place the recipe of a store stands."""
 
 

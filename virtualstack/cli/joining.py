@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping
-from typing import TYPE_CHECKING, Any
+from collections.abc import Callable, Mapping
+from functools import reduce
+from typing import Any
 
 import click
 
@@ -11,23 +12,32 @@ from virtualstack.cli import options
 from virtualstack.cli.commands import option
 from virtualstack.cli.options import JOINING
 
-if TYPE_CHECKING:
-    from virtualstack.combine import FromAttribute, FromName
+_LABELLING: dict[str, Callable[[Callable[..., Any]], Any]] = {
+    "labels": option(
+        "--labels",
+        metavar="DIM=NAME",
+        type=options.LABELS,
+        callback=options.refuse_repeated_names,
+        multiple=True,
+        section=JOINING,
+        help="Variable whose values become the labels of a dimension that has none, such as Time=Times. Repeatable.",
+    ),
+    "new_dim": option(
+        "--new-dim",
+        metavar="NAME=PATTERN",
+        type=options.NEW_DIM,
+        callback=options.refuse_repeated_names,
+        multiple=True,
+        section=JOINING,
+        help="Join along a new dimension. The label of a file is the text that a regular expression finds in its name, "
+        "such as 'member=_r(\\d+)', or an attribute: 'member=@variant_label'; dates have a format too: "
+        "'time=(\\d{8}):%Y%m%d'.",
+    ),
+}
+NAMES_OF_LABELS = tuple(_LABELLING)
+"""Names of the options that say where labels are."""
 
-making_dimensions: Callable[[Callable[..., Any]], Any] = option(
-    "--new-dim",
-    metavar="NAME=PATTERN",
-    type=options.NEW_DIM,
-    callback=options.refuse_repeated_names,
-    multiple=True,
-    section=JOINING,
-    help="Join along a new dimension. The label of a file is the text that a regular expression finds in its name, "
-    "such as 'member=_r(\\d+)', or an attribute: 'member=@variant_label'; dates have a format too: "
-    "'time=(\\d{8}):%Y%m%d'.",
-)
-"""The option of new dimensions, with labels from names or attributes of files."""
-
-_TO_STORE: dict[str, Callable[[Callable[..., Any]], Any]] = {
+_TO_STORE = {
     "unpack": option(
         "--unpack",
         type=click.Choice(["all", "differing", "never"]),
@@ -50,16 +60,7 @@ _TO_STORE: dict[str, Callable[[Callable[..., Any]], Any]] = {
         section=JOINING,
         help="Join files in the given order [default: labels determine the order].",
     ),
-    "labels": option(
-        "--labels",
-        metavar="DIM=NAME",
-        type=options.LABELS,
-        callback=options.refuse_repeated_names,
-        multiple=True,
-        section=JOINING,
-        help="Variable whose values become the labels of a dimension that has none, such as Time=Times. Repeatable.",
-    ),
-    "new_dim": making_dimensions,
+    **_LABELLING,
 }
 _OPTIONS = _TO_STORE | {
     "concat_dim": option(
@@ -75,18 +76,19 @@ NAMES = tuple(_OPTIONS)
 """Names of the options."""
 
 
-def joining_files(function: Callable[..., Any]) -> Callable[..., Any]:
-    """Add the options of commands that join files."""
-    for each in _OPTIONS.values():
-        function = each(function)
-    return function
+def _adding(given: Mapping[str, Callable[[Callable[..., Any]], Any]], /) -> Callable[[Callable[..., Any]], Any]:
+    """Return a decorator that adds options to a command."""
+    return lambda function: reduce(lambda command, add: add(command), given.values(), function)
 
 
-def joining_to_store(function: Callable[..., Any]) -> Callable[..., Any]:
-    """Add the options of commands that join files to those of a store, which has the dimensions."""
-    for each in _TO_STORE.values():
-        function = each(function)
-    return function
+joining_files = _adding(_OPTIONS)
+"""The options of commands that join files."""
+
+joining_to_store = _adding(_TO_STORE)
+"""The options of commands that join files to those of a store, which has the dimensions."""
+
+labelling_files = _adding(_LABELLING)
+"""The options of a command that places files by their labels alone."""
 
 
 def taken(given: Mapping[str, Any], /) -> dict[str, Any]:
@@ -101,8 +103,7 @@ def taken(given: Mapping[str, Any], /) -> dict[str, Any]:
     return {
         "combine": "nested" if in_order else "by_coords",
         "concat_dim": given.get("concat_dim"),
-        "new_dim": sources_of_labels(given.get("new_dim", ())),
-        "labels": dict(given["labels"]),
+        **labelled(given),
         "duplicates": "first"
         if keep_first
         else "last"
@@ -114,11 +115,12 @@ def taken(given: Mapping[str, Any], /) -> dict[str, Any]:
     }
 
 
-def sources_of_labels(given: Iterable[tuple[str, str, str | None]], /) -> dict[str, FromName | FromAttribute]:
-    """Return the argument ``new_dim`` that names, patterns and formats of dates stand for."""
+def labelled(given: Mapping[str, Any], /) -> dict[str, Any]:
+    """Return the arguments that name the sources of labels: variables; names and attributes of files."""
     from virtualstack.combine import FromAttribute, FromName
 
-    return {
+    new_dim = {
         name: FromAttribute(text[1:], format=dates) if text.startswith("@") else FromName(text, format=dates)
-        for name, text, dates in given
+        for name, text, dates in given["new_dim"]
     }
+    return {"labels": dict(given["labels"]), "new_dim": new_dim}
