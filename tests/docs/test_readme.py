@@ -31,12 +31,27 @@ def test_there_are_two_commands_of_one_line():
 def test_each_command_sets_itself_up():
     """In a virtual environment in the clone; nothing of a machine or registry is named."""
     for command in commands():
-        check, make, *others = command.strip().split(" && ")
+        check, say, make, *others = command.strip().split(" && ")
         assert check.startswith("python3 -c ")
+        assert say.startswith('echo "Installing ')  # before the first slow step
         assert make == "python3 -m venv .venv"
         assert "://" not in command
-        assert others[0].startswith('echo "Installing ')  # pip says nothing for minutes
-        assert all(part.startswith(".venv/bin/") for part in others[1:])
+        assert all(part.startswith(".venv/bin/") for part in others)
+
+
+def test_what_pip_says_is_one_line_of_progress():
+    """Each line takes the place of the one before it, and a terminal of 80 columns shows it whole."""
+    (install,) = (part for part in commands()[0].split(" && ") if " pip install " in part)
+    show = shlex.split(install.partition(" | ")[2])
+    said = b"Collecting numpy\nDownloading " + 100 * b"n" + b"\nInstalling collected packages: numpy\n"
+    run = subprocess.run([sys.executable, *show[1:]], input=said, stdout=subprocess.PIPE, check=True, timeout=60)
+    assert show[0] == "python3"
+    assert run.stdout.split(b"\r\33[K") == [
+        b"",
+        b"Collecting numpy",
+        b"Downloading " + 67 * b"n",
+        b"Installing collected packages: numpy" + os.linesep.encode(),
+    ]
 
 
 @pytest.mark.parametrize(("version", "status"), [((3, 8, 18), 1), ((3, 11, 9), 1), ((3, 12, 0), 0), ((3, 14, 1), 0)])
