@@ -69,6 +69,35 @@ def test_a_build_by_segments_is_that_of_one_process(many, monkeypatch, prefer):
     assert not Path("a.vstack/.vstack/incoming").exists()
 
 
+@pytest.mark.parametrize("by", ["attribute", "name", "position"])
+def test_members_that_only_an_attribute_or_their_names_tell(tmp_path, monkeypatch, by):
+    """A partition has files of several members, some with labels of their own; the next run adds to each of them."""
+    monkeypatch.chdir(tmp_path)
+
+    def write(member, times):
+        attrs = {"realization_index": member} if by == "attribute" else {}
+        if by == "position":
+            attrs = {"DOMAIN_position_first": [1 + 2 * member, 1], "DOMAIN_size_local": [2, 1]}
+        for time in times:
+            values = ("time", "y", "x"), [[[100.0 * member + time] * 2]]
+            dataset = xr.Dataset({"rain": values}, {"time": [time]}, attrs)
+            dataset.to_netcdf(f"f_r{member}_t{time:02}.nc" if by == "name" else f"{time:02}_{member % 2}{member}.nc")
+
+    all_times = [range(5)] * 3 if by == "position" else [[0, 1, 2, 5, 8, 9], [3, 4, 5, 6, 8, 9], [3, 4, 5, 7, 9]]
+    for member, times in enumerate(all_times):
+        write(member, times)
+    recipe = vs.Recipe(["*.nc"], dim="time", join="outer")
+    done = vs.Repository.build("a.vstack", recipe)
+    if by == "attribute":
+        for member in range(3):
+            write(member, [10, 11])
+        assert len(done.repository.sync().placed) == 6
+    monkeypatch.setattr("virtualstack.vstack.sync.N_FILES", 100)
+    alone = vs.Repository.build("b.vstack", recipe)
+    assert done.quarantined == alone.quarantined == ()
+    xr.testing.assert_identical(*(vs.Repository.open(x).open_dataset().load() for x in ("a.vstack", "b.vstack")))
+
+
 @pytest.mark.parametrize(
     "make", [living.scenes, *(pytest.param(x, marks=pytest.mark.apart) for x in (living.days, living.runs))]
 )

@@ -74,6 +74,15 @@ def is_date(text: object, form: str, /) -> bool:
         return False
 
 
+def member_words(url: str, /) -> list[str]:
+    """Return the words of a name that may name a member of an ensemble.
+
+    >>> member_words("a/tas_Amon_r1i1p1f1_1850.nc")
+    ['r1i1p1f1']
+    """
+    return [word for word in re.findall(_WORD, url) if MEMBER.match(word)]
+
+
 def differing_words(urls: Sequence[str], /) -> Iterator[tuple[tuple[str, ...], str, FromName]]:
     r"""Yield the words that differ between names of one form, what they are called, and the source that finds them.
 

@@ -34,6 +34,11 @@ MEMBERS = (
 )
 """Attributes that tell members, models and experiments apart, in the order in which they are preferred."""
 
+_FIRST, _SIZE = "DOMAIN_position_first", "DOMAIN_size_local"
+_HALOS = "DOMAIN_halo_size_start", "DOMAIN_halo_size_end"
+TELLING = (*MEMBERS, _FIRST, _SIZE, *_HALOS)
+"""All attributes that may tell files apart."""
+
 
 @dataclass(frozen=True, slots=True, eq=False, kw_only=True)
 class Axis:
@@ -123,11 +128,11 @@ def _positions(files: Sequence[FileFacts]) -> list[Axis]:
 
     The numbers count from 1, with the axis that varies fastest first. A file has halos of the given sizes.
     """
-    firsts = _numbers(files, "DOMAIN_position_first")
-    sizes = _numbers(files, "DOMAIN_size_local")
+    firsts = _numbers(files, _FIRST)
+    sizes = _numbers(files, _SIZE)
     if firsts is None or sizes is None or firsts.shape != sizes.shape or firsts.shape[1] != 2:
         return []
-    halos = [_numbers(files, f"DOMAIN_halo_size_{end}") for end in ("start", "end")]
+    halos = [_numbers(files, name) for name in _HALOS]
     names = files[0].dims
     if len(names) < 2:
         return []
@@ -137,7 +142,7 @@ def _positions(files: Sequence[FileFacts]) -> list[Axis]:
         if not np.array_equal(own, sizes[:, k]) or any(dim in file.labels for file in files):
             return []
         start, end = (np.zeros(len(files), np.int64) if x is None else x[:, k] for x in halos)
-        axes.append(_counted(dim, "DOMAIN_position_first", firsts[:, k] - 1, own, start, end))
+        axes.append(_counted(dim, _FIRST, firsts[:, k] - 1, own, start, end))
     return axes[::-1]
 
 

@@ -43,7 +43,7 @@ from virtualstack.formats.base import ReadOptions
 from virtualstack.location import Location, local_path
 from virtualstack.manifests import ManifestGroup
 from virtualstack.manifests.manifest import Overlay
-from virtualstack.planning import Duplicates
+from virtualstack.planning import TELLING, Duplicates, member_words
 from virtualstack.printable import counted
 from virtualstack.progress import Progress
 from virtualstack.reading.nameless import inline_nameless
@@ -148,8 +148,10 @@ class Opened:
         return np.atleast_1d(self.dataset[dim].values)
 
     def kind(self, dim: str | None, /) -> frozenset[tuple[Any, ...]]:
-        """Names, dimensions and dtypes of its variables, and lengths and labels along all dimensions but one."""
+        """Return what parts that join along a dimension have in common: variables, other labels, and the member."""
         found: set[tuple[Any, ...]] = {(name, x.dims, x.dtype) for name, x in self.dataset.variables.items()}
+        found |= {(name, str(x)) for name, x in self.dataset.attrs.items() if name in TELLING}
+        found |= {("name", word) for word in member_words(self.url)}
         if dim is not None:
             found |= {size for size in self.dataset.sizes.items() if size[0] != dim}
             indexes = {name: index for name, index in self.dataset.indexes.items() if name != dim}
