@@ -976,6 +976,8 @@ def test_the_version_is_that_of_the_package(capsys):
             "'drop' is not one of 'inline', 'raise', 'skip'",
         ),
         (["build", "a.nc", "-o", "refs.json", "--rewrite", "much"], "rewrite='much'"),
+        (["build", "a.nc", "-o", "a.vstack", "--workers", "2", "--sample", "1"], "leave out --sample, --workers"),
+        (["build", "a.nc", "--recipe", "r.toml", "-o", "a.vstack", "--no-decode-times"], "--no-decode-times, files"),
     ],
 )
 def test_wrong_usage_exits_with_2(arguments, reason, capsys):

@@ -261,6 +261,36 @@ def test_a_file_that_hangs(many, monkeypatch):
     assert len(done.placed) == 8
 
 
+def test_a_file_that_hangs_in_a_task(many, capsys):
+    """The task goes on, and the commit quarantines the file."""
+    write_day(30, name="hang.nc")
+    recipe = vs.Recipe(["*.nc"], dim="time", preprocess="tests.vstack.recipes:deadly")
+    Path("recipe.toml").write_text(recipe.text)
+    assert vs.Repository.segment("a.vstack", recipe, partition=(2, 2), timeout=3) == 6
+    capsys.readouterr()
+    assert main(["segment", "a.vstack", "--recipe", "recipe.toml", "--partition", "1/2", "--json"]) == 0
+    assert json.loads(capsys.readouterr().out)["files"] == 6
+    done = vs.Repository.build("a.vstack", recipe, only_segments=True)
+    (why,) = [why for url, why in done.quarantined if url.endswith("hang.nc")]
+    assert "not read within timeout=3 seconds" in why
+    assert (len(done.placed), done.pending) == (8, ())
+
+
+def test_a_build_by_processes(days, capsys):
+    Path("recipe.toml").write_text(days.text)
+    options = ["--workers", "2", "--timeout", "100", "--sample", "2", "--json"]
+    assert main(["build", "--recipe", "recipe.toml", "-o", "a.vstack", *options]) == 0
+    found = json.loads(capsys.readouterr().out)
+    assert ([x["status"] for x in found["files"]], len(found["chunks"])) == (["placed"] * 3, 2)
+
+
+@pytest.mark.parametrize("name", ["build", "sync", "watch"])
+def test_options_that_a_run_does_not_have(days, name):
+    run = vs.Repository.build if name == "build" else getattr(vs.Repository.build("b.vstack", days).repository, name)
+    with pytest.raises(TypeError, match=rf"Repository\.{name}\(\) .*'timeot'\. Did you mean 'timeout'"):
+        run(*["a.vstack", days][: 2 * (name == "build")], timeot=3)
+
+
 def test_a_file_that_ends_its_worker(many):
     write_day(30, name="kill.nc")
     recipe = vs.Recipe(["*.nc"], dim="time", preprocess="tests.vstack.recipes:deadly")

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Set
 from typing import Any
 
 import click
@@ -77,6 +77,8 @@ def reading_files(function: Callable[..., Any]) -> Callable[..., Any]:
 @options.message
 @options.dry_run
 @options.as_json
+@options.sample
+@options.workers
 @joining_files
 @option(
     "--join",
@@ -97,6 +99,9 @@ def build(recipe: str | None, **given: Any) -> int:
 
     if recipe is not None:
         return _build_by_recipe(recipe, **given)
+    if odd := _typed(_RUNNING):
+        raise click.UsageError(f"without --recipe, leave out {odd}")
+    given = {name: value for name, value in given.items() if name not in _RUNNING}
     if not given["files"]:
         raise click.UsageError("Missing argument 'FILE...', or --recipe")
     if given["overwrite"] and given["append_dim"]:
@@ -108,17 +113,22 @@ def build(recipe: str | None, **given: Any) -> int:
     return run(Build(is_append=given["append_dim"] is not None, **_taken(given)))
 
 
-_BESIDE_RECIPE = "allow", "storage", "as_json", "dry_run", "message", "cache", "executor"
+_RUNNING = {"sample", "timeout", "workers"}
+_BESIDE_RECIPE = {"allow", "storage", "as_json", "dry_run", "message", "cache", "executor", *_RUNNING}
+
+
+def _typed(names: Set[str]) -> str:
+    """Return which of some parameters the user gave, as they are called on the command line."""
+    ctx = click.get_current_context()
+    given = {name for name in names if ctx.get_parameter_source(name) is ParameterSource.COMMANDLINE}
+    return ", ".join(sorted(x.opts[-1] for x in ctx.command.params if x.name in given))
 
 
 def _build_by_recipe(recipe: str, **given: Any) -> int:
     from virtualstack.cli.sync import run
 
-    ctx = click.get_current_context()
-    others = {name for name in given if ctx.get_parameter_source(name) is ParameterSource.COMMANDLINE}
-    others -= {"output", *_BESIDE_RECIPE}
-    if others:
-        raise click.UsageError(f"--recipe says how files open and join; leave out {', '.join(sorted(others))}")
+    if others := _typed(given.keys() - {"output", *_BESIDE_RECIPE}):
+        raise click.UsageError(f"--recipe says how files open and join; leave out {others}")
     if not given["output"].rstrip("/").endswith(".vstack"):
         raise click.UsageError("Only a vstack keeps a recipe; give an OUTPUT that ends in .vstack")
     return run(given["output"], recipe, is_new=True, **{name: given[name] for name in _BESIDE_RECIPE})

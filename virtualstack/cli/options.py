@@ -374,6 +374,37 @@ executor = option(
 )
 
 
+sample = option(
+    "--sample",
+    metavar="N",
+    type=click.IntRange(min=0),
+    default=8,
+    help="Number of new chunks to compare with what the format's library reads [default: 8].",
+)
+
+
+def workers(function: Callable[..., Any]) -> Callable[..., Any]:
+    """Add the options of processes that open files."""
+    for each in (
+        option(
+            "--timeout",
+            metavar="SECONDS",
+            type=click.FloatRange(min=0, min_open=True),
+            section=READING,
+            help="Longest time for a partition of files; a file that takes longer is left out.",
+        ),
+        option(
+            "--workers",
+            metavar="N",
+            type=POSITIVE,
+            section=READING,
+            help="Number of processes that open files, if these are many [default: none].",
+        ),
+    ):
+        function = each(function)
+    return function
+
+
 _BUCKET = re.compile(r"\b(?:s3a?|gs|gcs|az|azure|abfss?|adl)://[^/?*\[\]]+")
 
 

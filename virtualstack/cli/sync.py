@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import signal
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from contextlib import contextmanager
 from functools import partial
 from threading import Event
@@ -21,28 +21,6 @@ if TYPE_CHECKING:
     from virtualstack.storage.dry_run import DryRun
     from virtualstack.vstack.repository import Repository
     from virtualstack.vstack.sync import Synced
-
-
-def _workers(function: Callable[..., Any]) -> Callable[..., Any]:
-    """Add the options of processes that open files."""
-    for each in (
-        option(
-            "--timeout",
-            metavar="SECONDS",
-            type=click.FloatRange(min=0, min_open=True),
-            section=options.READING,
-            help="Longest time for a partition of files; a file that takes longer is left out.",
-        ),
-        option(
-            "--workers",
-            metavar="N",
-            type=options.POSITIVE,
-            section=options.READING,
-            help="Number of processes that open files, if these are many [default: none].",
-        ),
-    ):
-        function = each(function)
-    return function
 
 
 @contextmanager
@@ -65,13 +43,6 @@ _recipe = option(
     shell_complete=complete_files,
     help="Recipe to keep in the store; a store that does not exist is built by it [default: that of the store].",
 )
-_sample = option(
-    "--sample",
-    metavar="N",
-    type=click.IntRange(min=0),
-    default=8,
-    help="Number of new chunks to compare with what the format's library reads [default: 8].",
-)
 
 
 @store_command(
@@ -86,12 +57,12 @@ _sample = option(
 @_recipe
 @option("--retry", is_flag=True, help="Open quarantined files again. A new recipe does this too.")
 @option("--reopen", is_flag=True, help="Open placed files again, for example because the recipe takes more variables.")
-@_sample
+@options.sample
 @options.message
 @options.dry_run
 @options.cache
 @options.executor
-@_workers
+@options.workers
 @with_store
 def sync(store: str, recipe: str | None, **given: Any) -> int:
     """Place the new and changed files of a vstack's recipe.
@@ -162,10 +133,10 @@ def _facts(store: str, done: Synced[Repository], record: DryRun | None) -> dict[
     type=click.FloatRange(min=0, min_open=True),
     help="Seconds between two listings [default: 1 for folders that cannot be watched, else 60].",
 )
-@_sample
+@options.sample
 @options.cache
 @options.executor
-@_workers
+@options.workers
 @with_store
 def watch(
     store: str,
@@ -218,7 +189,7 @@ def _until_signal(stop: Event) -> Iterator[None]:
 )
 @options.cache
 @options.executor
-@_workers
+@options.workers
 @with_store
 def segment(store: str, workers: int | None, executor: Any, recipe: str | None, as_json: bool, **given: Any) -> None:
     """Open a part of the new files of a vstack, for a later commit.
@@ -234,7 +205,7 @@ def segment(store: str, workers: int | None, executor: Any, recipe: str | None, 
 
 @store_command("commit", examples=["virtualstack commit s3://bucket/cube.vstack --recipe recipe.toml"])
 @_recipe
-@_sample
+@options.sample
 @options.message
 @options.dry_run
 @with_store

@@ -6,11 +6,11 @@ import contextlib
 import math
 import os
 from collections import Counter
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, field, fields, replace
 from datetime import UTC, datetime
-from functools import cached_property
-from inspect import Parameter
+from functools import cached_property, wraps
+from inspect import Parameter, signature
 from numbers import Integral
 from typing import Any, TypedDict, cast
 
@@ -43,8 +43,9 @@ from virtualstack.formats.base import ReadOptions
 from virtualstack.location import Location, local_path
 from virtualstack.manifests import ManifestGroup
 from virtualstack.manifests.manifest import Overlay
+from virtualstack.options import RUNNING, with_options
 from virtualstack.planning import TELLING, Duplicates, member_words
-from virtualstack.printable import counted
+from virtualstack.printable import counted, did_you_mean
 from virtualstack.progress import Progress
 from virtualstack.reading.nameless import inline_nameless
 from virtualstack.scanning.job import check_timeout
@@ -97,12 +98,23 @@ class Sync:
             raise ValueError(f"sample={self.sample} is negative. Give a number of chunks from 0")
 
 
-RUN_OPTIONS = tuple(
-    Parameter(x.name, Parameter.KEYWORD_ONLY, default=x.default, annotation=x.type)
-    for x in fields(Sync)
-    if x.name in RunOptions.__annotations__
-)
-"""`RunOptions` as parameters of functions that pass them on."""
+def with_run_options[**P, R](function: Callable[P, R]) -> Callable[P, R]:
+    """Complete the help of a function that passes `RunOptions` on, and let it refuse other options by its own name."""
+    passed_on = (
+        Parameter(x.name, Parameter.KEYWORD_ONLY, default=x.default, annotation=x.type)
+        for x in fields(Sync)
+        if x.name in RunOptions.__annotations__
+    )
+    known = signature(function).parameters.keys() | RunOptions.__annotations__.keys()
+
+    @wraps(function)
+    def checked(*given: P.args, **options: P.kwargs) -> R:
+        if unknown := sorted(options.keys() - known):
+            what = f"{function.__qualname__}() got an unexpected keyword argument '{unknown[0]}'"
+            raise TypeError(f"{what}.{did_you_mean(unknown[0], known)}")
+        return function(*given, **options)
+
+    return with_options(RUNNING, passed_on=passed_on)(checked)
 
 
 # -- opening --------------------------------------------------------------------------------------------------

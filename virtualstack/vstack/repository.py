@@ -35,7 +35,7 @@ from virtualstack.errors import (
 from virtualstack.formats.base import Reader, ReadOptions
 from virtualstack.location import Location, absolute_url, local_path
 from virtualstack.manifests import ManifestGroup
-from virtualstack.options import OPENING, RUNNING, VALUES, OnMissing, with_options
+from virtualstack.options import OPENING, VALUES, OnMissing, with_options
 from virtualstack.printable import printable
 from virtualstack.progress import Progress
 from virtualstack.scanning.workers import ExecutorLike
@@ -48,7 +48,7 @@ from virtualstack.vstack.compact import compact
 from virtualstack.vstack.diff import Diff, diff
 from virtualstack.vstack.display import snapshot_html
 from virtualstack.vstack.expire import Expired, expire
-from virtualstack.vstack.files import RUN_OPTIONS, RunOptions, Sync, open_files
+from virtualstack.vstack.files import RunOptions, Sync, open_files, with_run_options
 from virtualstack.vstack.format.archive import ReadPermission
 from virtualstack.vstack.format.history import OpenStore
 from virtualstack.vstack.format.names import Moment, format_time
@@ -277,7 +277,7 @@ class Repository:
         return cls(objects, open_snapshot(objects, at), allow, at is not None)
 
     @classmethod
-    @with_options(RUNNING, passed_on=RUN_OPTIONS)
+    @with_run_options
     def build(
         cls,
         url: str | os.PathLike[str],
@@ -474,7 +474,7 @@ class Repository:
             self.url, self.snapshot.number, self._stored.group, self.ledger(), self.recipe, self.objects.storage
         )
 
-    @with_options(RUNNING, passed_on=RUN_OPTIONS)
+    @with_run_options
     def sync(
         self,
         *,
@@ -537,7 +537,7 @@ class Repository:
         how = Sync(storage=self.objects.storage, allow=self.allow, retry=retry, reopen=reopen, **options)
         return self._synced(used, how)
 
-    @with_options(RUNNING, passed_on=RUN_OPTIONS)
+    @with_run_options
     def watch(
         self,
         *,

@@ -76,8 +76,13 @@ def _name(files: Sequence[Location]) -> str:
 # -- making ---------------------------------------------------------------------------------------------------
 
 
-def make_segment(url: str, recipe: Recipe, files: Sequence[Location], how: Sync, /) -> ManifestGroup:
-    """Open files, join those that are alike, and write the result below a store; return a group that names it."""
+def make_segment(
+    url: str, recipe: Recipe, files: Sequence[Location], how: Sync, /, errors: Mapping[str, Exception] | None = None
+) -> ManifestGroup:
+    """Open files, join those that are alike, and write the result below a store; return a group that names it.
+
+    Nothing is opened if the errors of the files are known.
+    """
     begin = time.time()
     own = f"{url.rstrip('/')}/{folder_of(recipe)}/{_name(files)}"
     objects = ObjectStore(own, how.storage, _reachable(recipe, how))
@@ -85,7 +90,7 @@ def make_segment(url: str, recipe: Recipe, files: Sequence[Location], how: Sync,
     if _is_made(store):
         return ManifestGroup(url=own)
     by_url = {x.url: x for x in files}
-    parts, errors = open_files(by_url, recipe, how)
+    parts, errors = open_files(by_url, recipe, how) if errors is None else ([], dict(errors))
     placing = Placing(Stored(store, EMPTY_STORE), replace(recipe, prefer=None), how, lambda _: False)
     cubes: dict[str, ManifestGroup] = {}
     placed: list[str] = []
@@ -214,15 +219,15 @@ def _process() -> str:
     return f"{platform.node()}:{os.getpid()}"
 
 
-def make_segments(url: str, recipe: Recipe, files: Sequence[Location], how: Sync, /) -> dict[str, Exception]:
-    """Make segments of all files on an executor; return the errors of files that end or stop their worker, by URL.
+def make_segments(url: str, recipe: Recipe, files: Sequence[Location], how: Sync, /) -> None:
+    """Make segments of all files on an executor.
 
-    A partition whose worker dies, or that takes too long, is made again in halves, until the file is found.
+    A partition whose worker dies, or that takes too long, is made again in halves, until the file is found. The segment
+    of this file says so.
     """
     own = replace(how, executor="threads" if how.executor == "threads" else None, progress=None, timeout=None)
     todo = [files[i : i + N_FILES] for i in range(0, len(files), N_FILES)]
-    errors: dict[str, Exception] = {}
-    n_done = 0
+    n_done = n_failed = 0
     with progress_shown(how.progress, "segments") as show:
         while todo:
             partitions = {x[0].url if len(x) == 1 else _name(x): x for x in todo}
@@ -236,13 +241,12 @@ def make_segments(url: str, recipe: Recipe, files: Sequence[Location], how: Sync
                     elif not _is_of_a_file(outcome):
                         raise outcome
                     elif len(its) == 1 and isinstance(outcome, Exception):
-                        errors[its[0].url] = outcome
-                        n_done += 1
+                        make_segment(url, recipe, its, own, {its[0].url: outcome})
+                        n_done, n_failed = n_done + 1, n_failed + 1
                     else:
                         todo += [its[: len(its) // 2], its[len(its) // 2 :]]
                     if show is not None:
-                        show(n_done, len(files), len(errors))
-    return errors
+                        show(n_done, len(files), n_failed)
 
 
 def _outcomes(work: _Making, names: Sequence[str], how: Sync) -> Generator[tuple[str, Outcome]]:

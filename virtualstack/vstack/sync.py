@@ -282,8 +282,7 @@ def segment(store: Stored, recipe: Recipe, partition: tuple[int, int], how: Sync
     todo = _compared(store, recipe, how, time.time())
     first, end = ((len(todo.wanted) * x) // n_parts for x in (number - 1, number))
     files = [todo.found[url] for url in todo.wanted[first:end]]
-    for error in make_segments(store.opened.objects.url, recipe, files, how).values():
-        raise error
+    make_segments(store.opened.objects.url, recipe, files, how)
     return len(files)
 
 
@@ -419,8 +418,7 @@ class _Gathered:
             return
         is_many = len(missing) > N_FILES or how.timeout is not None
         if missing and is_many and active_dry_run() is None:
-            errors = make_segments(objects.url, recipe, list(missing.values()), how)
-            self.errors |= {url: (missing[url], error) for url, error in errors.items()}
+            make_segments(objects.url, recipe, list(missing.values()), how)
             self._add_ready(objects, todo, recipe, how, is_last=True)
             missing = self._missing(todo)
         parts, errors = open_files(missing, recipe, how)
