@@ -672,3 +672,29 @@ def test_refresh_tells_the_ledger(days, monkeypatch):
     Path("away.nc").rename("day0.nc")
     found = done.repository.sync().repository.open_dataset().load()
     xr.testing.assert_equal(found, xr.concat([xr.load_dataset(f"day{day}.nc") for day in range(3)], "time"))
+
+
+def test_an_update_is_noted_in_the_ledger(days, monkeypatch):
+    """The next run does not open the file again."""
+    repository = vs.Repository.build("a.vstack", days).repository
+    write_day(5)
+    write_day(6, name="other6.nc")  # no file of the recipe
+    repository = repository.update(["day5.nc", "other6.nc"])
+    assert repository.ledger().counts == {"placed": 4}
+    opened = {}
+    monkeypatch.setattr("virtualstack.vstack.sync.open_files", lambda files, *_: opened.update(files) or ([], {}))
+    done = repository.sync()
+    assert (done.repository.snapshot.number, done.table.empty, opened) == (1, True, {})
+
+
+def test_verify_opens_no_file_whose_version_the_ledger_has(days, monkeypatch):
+    """A run has compared a file that was touched; one that was touched later is read."""
+    repository = vs.Repository.build("a.vstack", days).repository
+    os.utime("day1.nc", (1, 1))
+    repository = repository.sync().repository
+    with monkeypatch.context() as unread:
+        unread.setattr("virtualstack.vstack.verify.check_version", lambda *_: 1 / 0)
+        found = repository.verify()
+    assert (found.is_good, found.n_touched) == (True, 1)
+    write_day(1, value=3)
+    assert [x.status for x in repository.verify().problems] == ["changed"]

@@ -40,7 +40,7 @@ from virtualstack.storage.digests import ALL
 from virtualstack.verify import values_differ
 from virtualstack.vstack.format.ledger import Entry
 from virtualstack.vstack.format.snapshot import Snapshot
-from virtualstack.vstack.ledger import ledger_of
+from virtualstack.vstack.ledger import Ledger, ledger_of
 from virtualstack.vstack.rescan import Rescan, Scanned, rescan, why_not
 from virtualstack.vstack.save import Stored
 from virtualstack.vstack.shown import WRITE_AGAIN, Cells, cells_of_sources, check_order, shown_in
@@ -117,7 +117,8 @@ def refresh[R: _AtSnapshot](
     check_word("changed", changed, OnMissing)
     shown = shown_in(store.group, store.opened.archive(store.snapshot))
     storage = storage.only(store.opened.permission)
-    stale = stale_sources(shown, storage)
+    ledger = ledger_of(store.opened, store.snapshot)
+    stale = stale_sources(shown, ledger, storage)
     told = {problem.url: problem for problem in stale.problems}
     wanted = {x.url for x in stale.problems if x.status == "changed" or (x.status == "missing" and missing == "mask")}
     segments = {number: frozenset(x for x in own if x.url in wanted) for number, own in stale.segments.items()}
@@ -156,7 +157,9 @@ def refresh[R: _AtSnapshot](
         said = message or _said(told, refreshed, masked)
         known = [told[url].recorded.fingerprint for url in refreshed]
         checksums = bool(known) and all(x is not None and x.ranges == ALL for x in known)
-        rows = _entries(store, told, set(refreshed), {**dict.fromkeys(masked, "the file was missing"), **dict(misfits)})
+        rows = _entries(
+            ledger, told, set(refreshed), {**dict.fromkeys(masked, "the file was missing"), **dict(misfits)}
+        )
         snapshot = store.write(store.group, overlays=overlays, message=said, checksums=checksums, ledger=rows)
     return Refreshed(
         repository=open_at(snapshot),
@@ -168,11 +171,10 @@ def refresh[R: _AtSnapshot](
 
 
 def _entries(
-    store: Stored, told: Mapping[str, SourceProblem], refreshed: Set[str], masked: Mapping[str, str]
+    ledger: Ledger, told: Mapping[str, SourceProblem], refreshed: Set[str], masked: Mapping[str, str]
 ) -> list[Entry]:
     """Return what became of files that the ledger of the store has."""
     now, rows = time.time(), []
-    ledger = ledger_of(store.opened, store.snapshot)
     for entry in ledger.entries():
         version = told[entry.url].found if entry.url in told else None
         if entry.url in masked:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import time
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from datetime import timedelta
@@ -51,6 +52,7 @@ from virtualstack.vstack.expire import Expired, expire
 from virtualstack.vstack.files import RunOptions, Sync, open_files, with_run_options
 from virtualstack.vstack.format.archive import ReadPermission
 from virtualstack.vstack.format.history import OpenStore
+from virtualstack.vstack.format.ledger import Entry
 from virtualstack.vstack.format.names import Moment, format_time
 from virtualstack.vstack.format.snapshot import Snapshot
 from virtualstack.vstack.health import Health, health
@@ -60,7 +62,7 @@ from virtualstack.vstack.overwrite import write
 from virtualstack.vstack.parts import PartLike, groups_from, with_coordinates
 from virtualstack.vstack.reader import At, open_snapshot, permission_for_snapshot, snapshot_group
 from virtualstack.vstack.rechunk import rechunk
-from virtualstack.vstack.recipe import Recipe, found_prefer, found_reader, functions
+from virtualstack.vstack.recipe import Recipe, covers, found_prefer, found_reader, functions
 from virtualstack.vstack.refresh import Refreshed, refresh
 from virtualstack.vstack.relocate import relocate
 from virtualstack.vstack.rescan import Rescan
@@ -1211,11 +1213,12 @@ class Repository:
         array([1., 7., 3.])
         """
         storage, recipe = self.objects.storage, None if self.snapshot.recipe is None else self._own_recipe()
+        rows: list[Entry] = []
         if recipe is not None:
             dim, join = dim or recipe.dim, join or recipe.join
             prefer = found_prefer(recipe) if prefer is None else prefer
             combine_options = combine_options or recipe.combine_options or None
-            parts = self._opened_by(recipe, parts, progress)
+            parts, rows = self._opened_by(recipe, parts, progress)
         fitting = Fitting.from_options(join=join or "exact", options=combine_options, storage=storage)
         fitting = fitting.with_remedies(
             LABELS_REMEDY,
@@ -1230,25 +1233,34 @@ class Repository:
             parts, storage, self.allow, is_tree=is_tree, drop_variables=drop_variables, progress=progress
         )
         made, overlays = updated(store.group, groups, dim, labels, fitting, prefer)
-        return self._at(store.write(made, overlays=overlays, message=message, relative=relative, checksums=checksums))
+        return self._at(
+            store.write(made, overlays=overlays, message=message, relative=relative, checksums=checksums, ledger=rows)
+        )
 
-    def _opened_by(self, recipe: Recipe, parts: PartLike | Iterable[PartLike], progress: Any) -> list[PartLike]:
-        """Return parts with the files among them opened by a recipe."""
+    def _opened_by(
+        self, recipe: Recipe, parts: PartLike | Iterable[PartLike], progress: Any
+    ) -> tuple[list[PartLike], list[Entry]]:
+        """Return parts with the files among them opened by a recipe, and entries of the ledger for its own files."""
         is_one = (
             isinstance(parts, str | os.PathLike) or not isinstance(parts, Iterable) or isinstance(parts, xr.Dataset)
         )
         opened: list[PartLike] = []
+        files: dict[str, Location] = {}
+        storage, begin = self.objects.storage, time.time()
         for part in [parts] if is_one else cast(Iterable[PartLike], parts):
             if not isinstance(part, str | os.PathLike):
                 opened.append(part)
                 continue
-            files = {url: Location(url) for url in find_urls([part], storage=self.objects.storage)}
-            how = Sync(storage=self.objects.storage, allow=self.allow, progress=progress)
-            found, errors = open_files(files, recipe, how)
+            urls = find_urls([part], storage=storage)
+            now = zip(urls, storage.look_up(urls), strict=True)
+            own = {url: x if isinstance(x, Location) else Location(url) for url, x in now}
+            found, errors = open_files(own, recipe, Sync(storage=storage, allow=self.allow, progress=progress))
             for error in errors.values():
                 raise error
             opened += [x.dataset for x in found]
-        return opened
+            files |= own
+        placed = [file for url, file in files.items() if covers(recipe.files, url)]
+        return opened, [Entry.of(file, "placed", since=begin) for file in placed]
 
     # -- maintenance ----------------------------------------------------------------------------------------------
 

@@ -21,9 +21,11 @@ from virtualstack.storage.source import are_replicas, etags_differ
 from virtualstack.verify.chunks import STATUSES, SampledChunk, compare_sample
 from virtualstack.vstack.checksums import wrong_digests
 from virtualstack.vstack.format.history import OpenStore, read_group
+from virtualstack.vstack.format.ledger import Entry
 from virtualstack.vstack.format.manifest import StoredManifest
 from virtualstack.vstack.format.names import SEGMENTS
 from virtualstack.vstack.format.snapshot import Snapshot
+from virtualstack.vstack.ledger import Ledger, ledger_of
 from virtualstack.vstack.shown import Shown, shown_in
 
 type _Status = Literal["unchanged", "unknown", "changed", "missing", "unreachable"]
@@ -55,13 +57,19 @@ class StaleSources:
     segments: Mapping[int, frozenset[Location]]
 
 
-def stale_sources(shown: Shown, storage: Storage, /) -> StaleSources:
-    """Look up all sources that a snapshot shows, in listings of their folders where possible."""
+def stale_sources(shown: Shown, ledger: Ledger, storage: Storage, /) -> StaleSources:
+    """Look up all sources that a snapshot shows, in listings of their folders where possible.
+
+    A run has compared the versions of the ledger, and left no older ones in the store.
+    """
     by_segment = shown.sources()
     every = dict.fromkeys(location for each in by_segment.values() for location in each).keys()
-    urls = list(dict.fromkeys(location.url for location in every))
+    n_versions = Counter(location.url for location in every)
+    urls = list(n_versions)
     now = dict(zip(urls, storage.look_up(urls), strict=True))
-    suspects = {x: problem for x in every if (problem := _problem(x, now[x.url], storage)) is not None}
+    same = {x.url for x in ledger.where(["placed"]).entries() if _is_now(x, now.get(x.url)) and n_versions[x.url] == 1}
+    open_ones = [x for x in every if x.url not in same]
+    suspects = {x: problem for x in open_ones if (problem := _problem(x, now[x.url], storage)) is not None}
     still = shown.still_shown(by_segment, suspects.keys()) if suspects else {}
     seen = set[Location]().union(*still.values())
     problems = sorted((problem for x, problem in suspects.items() if x in seen), key=lambda x: x.url)
@@ -73,6 +81,10 @@ def stale_sources(shown: Shown, storage: Storage, /) -> StaleSources:
             statuses[x.url] = max(statuses.get(x.url, status), status, key=SOURCE_STATUSES.index)
     n_touched = _count_touched(every - suspects.keys(), now)
     return StaleSources(len(every), n_touched, n_unknown, tuple(problems), statuses, still)
+
+
+def _is_now(entry: Entry, now: Location | StorageError | None) -> bool:
+    return isinstance(now, Location) and entry.is_version(now)
 
 
 def _is_unknown(recorded: Location) -> bool:
@@ -233,7 +245,7 @@ def verify(
     archive = store.archive(snapshot)
     group = read_group(snapshot, archive, bundles=store.bundles)
     storage, own = store.objects.storage.only(store.permission), store.objects.url + SEGMENTS
-    stale = stale_sources(shown_in(group, archive), storage)
+    stale = stale_sources(shown_in(group, archive), ledger_of(store, snapshot), storage)
     bad = {problem.recorded for problem in stale.problems}
     arrays = {
         f"{path}/{name}".lstrip("/"): array
