@@ -1,6 +1,7 @@
 """The page of the server in Chromium: every panel is used, and its numbers are what Python says."""
 
 import filecmp
+import re
 import subprocess
 from urllib.parse import quote
 
@@ -222,6 +223,39 @@ def test_snapshots(browser, served):
     browser.tab("Open this")
     assert f"{url}/cube@0" in browser.text("[data-url=zarr3]")
     assert "at=0" in browser.text(".panel")
+
+
+def test_health(browser, tmp_path, monkeypatch):
+    """The panel of a store with a recipe has what `health` says; it is reached by keys, also at 400 dark pixels."""
+    monkeypatch.chdir(tmp_path)
+    for day in (0, 1, 4):
+        times = np.array(["2020-01-01"], "M8[ns]") + np.timedelta64(day, "D")
+        xr.Dataset({"rain": ("time", [1.0])}, {"time": times}).to_netcdf(f"d{day}.nc")
+    (tmp_path / "d5.nc").write_bytes(b"no file")
+    expected = {"time": {"every": "1D", "late": "1h", "missing": "1D", "last": "2020-01-05"}}
+    repo = vs.Repository.build("a.vstack", vs.Recipe(["d*.nc"], dim="time", expected=expected)).repository
+    wanted = repo.health()
+    vs.serve.report("a.vstack", tmp_path / "page.html")
+    with serving({"a": tmp_path / "a.vstack", "states": states_group()}) as url:
+        for at in (url, (tmp_path / "page.html").as_uri()):
+            browser.open(f"{at}#panel=sources", width=400, dark=True)
+            browser.run(
+                "await page.getByRole('tab', { name: 'Sources' }).focus(); await page.keyboard.press('ArrowRight')"
+            )
+            assert (
+                browser.text("[data-list=missing]") == "time 2020-01-03 00:00:00 to time 2020-01-04 00:00:00: 2 labels"
+            )
+            assert [browser.stat(f"files-{x}") for x in ("placed", "quarantined")] == ["3", "1"]
+            assert browser.stat("labels-missing") == str(wanted.labels["missing"])
+            assert browser.text("[data-list=odd]").startswith("quarantined: file:///")
+            assert browser.text("[data-list=growth] td").startswith("3")
+            assert browser.run("return page.evaluate(() => document.documentElement.scrollWidth)") == 400
+            colours = "const x = getComputedStyle(document.body); return [x.color, x.backgroundColor]"
+            text, ground = browser.run(f"return page.evaluate(() => {{ {colours} }})")
+            assert sum(map(int, re.findall(r"\d+", text))) > sum(map(int, re.findall(r"\d+", ground)))
+        browser.open(f"{url}/#cube=states&panel=sources")
+        browser.run("await page.getByRole('tab', { name: 'Sources' }).waitFor()")
+        assert browser.run("return page.getByRole('tab', { name: 'Health' }).count()") == 0
 
 
 @pytest.mark.parametrize("name", ["cube", "packed"])

@@ -245,17 +245,8 @@ def health(store: str, allow: tuple[str, ...], storage: Any, at: Any, prometheus
     found = open_store(store, allow, storage, at).health()
 
     def facts() -> dict[str, Any]:
-        return {
-            "store": store,
-            "snapshot": found.snapshot,
-            "time": iso_time(found.time),
-            "exit_code": found.exit_code,
-            "files": found.files,
-            "labels": found.labels,
-            **{name: [x._asdict() for x in getattr(found, name)] for name in ("late", "missing", "growth")},
-            "odd": [{"state": state, "url": url, "reason": reason} for state, url, reason in found.odd],
-            "last_placed": None if found.last_placed is None else iso_time(found.last_placed),
-        }
+        last = None if found.last_placed is None else iso_time(found.last_placed)
+        return {"store": store, **found.to_json(), "time": iso_time(found.time), "last_placed": last}
 
     report(facts, lambda: found.to_prometheus().rstrip() if prometheus else short_paths(found), as_json=as_json)
     return found.exit_code

@@ -24,6 +24,7 @@ from virtualstack.serve.cubes import Cube
 from virtualstack.serve.http import hide_secrets, shown_url
 from virtualstack.serve.verified import Verified
 from virtualstack.surveying.cube import cube_timeline
+from virtualstack.vstack.ledger import grouped
 from virtualstack.vstack.verify import SOURCE_STATUSES
 from virtualstack.zarr.metadata.attributes import json_attributes
 
@@ -75,6 +76,8 @@ class CubeFacts:
                 return self.sources(offset, _number(options, "limit", 100))
             case "verified":
                 return self.verified()
+            case "health":
+                return self.health()
             case "snapshots":
                 return self.snapshots()
             case "diff":
@@ -101,6 +104,7 @@ class CubeFacts:
             # a tag of a vstack begins with the number of the snapshot
             "version": content.tag.partition("-")[0] if self._cube.kind == "vstack" else content.tag,
             "is_fixed": content.is_fixed,
+            "has_recipe": self._cube.open_repository is not None and self._cube.open_repository().recipe is not None,
             "attributes": _attributes(content.group.attributes),
             "groups": [path for path, _ in content.group.walk() if path][:_MAX_LINES],
             "n_refused": len(refused),
@@ -196,6 +200,17 @@ class CubeFacts:
             "chunks": Counter(x["status"] for x in found["chunks"]),
         }
         return {"found": shown, "error": None}
+
+    def health(self) -> dict[str, Any] | None:
+        """Return what ``virtualstack health`` says of the newest snapshot; ``None`` for cubes that are no vstack."""
+        if self._cube.open_repository is None:
+            return None
+        health = self._cube.open_repository().health()
+        found = health.to_json()
+        found["odd"] = [hide_secrets(printable(line))[:_MAX_ATTRIBUTE_CHARACTERS] for line in grouped(health.odd)]
+        for name in ("late", "missing"):
+            found[f"n_{name}"], found[name] = sum(x["n"] for x in found[name]), found[name][:_MAX_PROBLEMS]
+        return found
 
     def snapshots(self) -> dict[str, Any]:
         """Return the newest snapshots of a vstack, newest first; an empty list for other cubes."""

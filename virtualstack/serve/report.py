@@ -169,6 +169,9 @@ def _questions(
     yield "verified", {}
     if has_snapshots:
         yield "snapshots", {}
+    overview = answers["variables?offset=0"]
+    if isinstance(overview, dict) and overview["has_recipe"]:
+        yield "health", {}
     offset = 0
     while offset is not None and offset < _MAX_SOURCES:
         yield "sources", {"offset": offset, "limit": _PAGE_OF_SOURCES}

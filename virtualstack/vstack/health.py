@@ -107,6 +107,26 @@ class Health:
             return 1
         return 3 if any(state != "vanished" for state, *_ in self.odd) else 0
 
+    def to_json(self) -> dict[str, Any]:
+        """Return the facts that ``virtualstack health --json`` and the page of the server show, as plain data.
+
+        Returns
+        -------
+        dict
+            The fields by name, with ``exit_code``, and ``labels`` by state. Times are in seconds since 1970 (UTC).
+        """
+        ranges = ("late", "missing", "growth")
+        return {
+            "snapshot": self.snapshot,
+            "time": self.time,
+            "exit_code": self.exit_code,
+            "files": dict(self.files),
+            "labels": self.labels,
+            **{name: [x._asdict() for x in getattr(self, name)] for name in ranges},
+            "odd": [{"state": state, "url": url, "reason": reason} for state, url, reason in self.odd],
+            "last_placed": self.last_placed,
+        }
+
     def __repr__(self) -> str:
         files = ", ".join(f"{n:,} {state}" for state, n in self.files.items())
         lines = [f"snapshot {self.snapshot} of '{self.url}'", f"  files: {files or 'none'}"]

@@ -7,6 +7,7 @@ import { findAll, type Count, type CubeName, type Facts, type Overview, type Var
 import { placeOf } from "./geometry";
 import { plan, wholeOf } from "./layers";
 import { ChunksPanel } from "./panels/chunks";
+import { HealthPanel } from "./panels/health";
 import { LookPanel } from "./panels/look";
 import { OpenPanel } from "./panels/open";
 import { SnapshotsPanel } from "./panels/snapshots";
@@ -23,6 +24,7 @@ const PANELS: [string, string][] = [
   ["chunks", "Chunk map"],
   ["timeline", "Timeline"],
   ["sources", "Sources"],
+  ["health", "Health"],
   ["snapshots", "Snapshots"],
   ["open", "Open this"],
 ];
@@ -121,7 +123,7 @@ function CubeView({ facts, made, live, cube, place, choose }: CubeViewProps) {
       isWanted = false;
     };
   }, []);
-  const panels = PANELS.filter(([name]) => (live || name !== "look") && (cube.has_snapshots || name !== "snapshots"));
+  const panels = PANELS.filter(([name]) => (live || name !== "look") && (cube.has_snapshots || name !== "snapshots") && (overview?.has_recipe || name !== "health"));
   const variable = variables.find((x) => x.path === place.variable) ?? typical(variables);
   const first = live && variable && (isPicture(variable) || (isSeries(variable) && variable.grid[0] <= MAX_FIRST_CHUNKS)) ? "look" : "variables";
   const panel = panels.some(([name]) => name === place.panel) ? place.panel : overview || failure ? first : "";
@@ -148,6 +150,7 @@ function CubeView({ facts, made, live, cube, place, choose }: CubeViewProps) {
           {variable && panel === "look" && live && <LookPanel {...shown} live={live} />}
           {overview && panel === "timeline" && <TimelinePanel {...shown} overview={overview} />}
           {overview && panel === "sources" && <SourcesPanel {...shown} overview={overview} isReport={made !== null} />}
+          {overview && panel === "health" && <HealthPanel {...shown} />}
           {overview && panel === "snapshots" && <SnapshotsPanel {...shown} overview={overview} isReport={made !== null} />}
           {overview && panel === "open" && <OpenPanel {...shown} overview={overview} isReport={made !== null} />}
         </section>

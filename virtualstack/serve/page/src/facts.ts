@@ -37,6 +37,8 @@ export interface Overview extends List<Variable> {
   url: string | null;
   version: string;
   is_fixed: boolean;
+  /** Whether `health` says something about it. */
+  has_recipe?: boolean;
   attributes: Attributes;
   groups: string[];
   n_refused: number;
@@ -143,6 +145,30 @@ export interface Verified {
   error: string | null;
 }
 
+export interface LabelRange {
+  first: string;
+  last: string;
+  n: number;
+}
+
+/** What `virtualstack health` says. */
+export interface Health {
+  snapshot: number;
+  time: number;
+  last_placed: number | null;
+  /** Number of files in each state. */
+  files: Record<string, number>;
+  /** Number of expected labels in each state, `null` if none are expected. */
+  labels: Record<string, number> | null;
+  n_late: number;
+  late: LabelRange[];
+  n_missing: number;
+  missing: LabelRange[];
+  growth: { days: number; n_files: number; n_bytes: number }[];
+  /** Files that do not fit, with the reasons; those with like reasons are one line. */
+  odd: string[];
+}
+
 export interface Snapshot {
   number: number;
   time: number;
@@ -165,6 +191,7 @@ export interface Kinds {
   timeline: Timeline;
   sources: List<Source>;
   verified: Verified;
+  health: Health;
   snapshots: List<Snapshot> & { has_snapshots: boolean };
   diff: Difference;
 }
