@@ -8,6 +8,7 @@
     │   ├── GroupNotFoundError         the source does not contain the group (also FileNotFoundError)
     │   ├── MissingDependencyError     an extra is not installed (also ImportError)
     │   ├── MalformedFileError         bytes contradict the format (also ValueError)
+    │   ├── TemplateError              an index of a GRIB file is not as its template says (also ValueError)
     │   └── UnsupportedFeatureError    valid, but cannot be described by byte ranges (also NotImplementedError)
     ├── ManifestError                  a manifest contradicts itself (also ValueError)
     ├── CombineError                   arrays cannot be joined unchanged (also ValueError)
@@ -60,6 +61,7 @@ __all__ = [
     "SourceChangedError",
     "SourceNotFoundError",
     "StorageError",
+    "TemplateError",
     "UnknownFormatError",
     "UnsupportedFeatureError",
     "VirtualStackError",
@@ -320,6 +322,39 @@ class MalformedFileError(ReaderError, ValueError):
     def __init__(self, message: str, /, *remedies: Remedy, url: str | None = None, offset: int | None = None) -> None:
         super().__init__(message, *remedies, url=url)
         self.offset = offset
+
+
+class TemplateError(ReaderError, ValueError):
+    """The index of a GRIB file is not that of the file, or its product is not the one that a template was learnt from.
+
+    Attributes
+    ----------
+    url
+        The GRIB file.
+    index
+        Its index, or ``None`` if it has none.
+    offset
+        Byte offset of the message that contradicts the index, or ``None``.
+    unknown
+        Lines of the index that the template, or the file like it, does not have.
+    missing
+        Lines that the file like it has, and the index does not.
+    """
+
+    def __init__(
+        self,
+        message: str,
+        /,
+        *remedies: Remedy,
+        url: str | None = None,
+        index: str | None = None,
+        offset: int | None = None,
+        unknown: tuple[str, ...] = (),
+        missing: tuple[str, ...] = (),
+    ) -> None:
+        super().__init__(message, *remedies, url=url)
+        self.index, self.offset = index, offset
+        self.unknown, self.missing = unknown, missing
 
 
 class UnsupportedFeatureError(ReaderError, NotImplementedError):

@@ -14,6 +14,7 @@ from virtualstack.formats.registry import BUILT_IN, Format, find_reader, list_re
 if TYPE_CHECKING:
     from virtualstack.formats.dmrpp.reader import DMRPP
     from virtualstack.formats.grib.reader import GRIB
+    from virtualstack.formats.grib.template import GRIBTemplate
     from virtualstack.formats.hdf5.reader import HDF5
     from virtualstack.formats.netcdf3.reader import NetCDF3
     from virtualstack.formats.tiff.reader import TIFF
@@ -31,6 +32,7 @@ __all__ = [
     "TIFF",
     "Assembler",
     "Format",
+    "GRIBTemplate",
     "Icechunk",
     "Kerchunk",
     "KerchunkDriver",
@@ -45,6 +47,7 @@ __all__ = [
 ]
 
 _CLASSES = {target.partition(":")[2]: target for row in BUILT_IN if (target := row.target) is not None}
+_CLASSES["GRIBTemplate"] = "virtualstack.formats.grib.template:GRIBTemplate"
 _CLASSES["KerchunkDriver"] = "virtualstack.kerchunk.driver:KerchunkDriver"
 _CLASSES["VirtualiZarr"] = "virtualstack.zarr.virtualizarr:VirtualiZarr"
 

@@ -153,6 +153,90 @@ def noaa_index(offsets: Iterable[int]) -> bytes:
     return "".join(lines).encode()
 
 
+_NAMES = {"t": "TMP", "u": "UGRD", "v": "VGRD", "gh": "HGT", "tp": "APCP", "2t": "TMP"}
+_LEVELS = {"isobaricInhPa": "{} mb", "surface": "surface", "heightAboveGround": "{} m above ground"}
+
+
+def index_of(path: Path, kind: str, /) -> Path:
+    """Write the index of a file beside it, in the layout of ``wgrib2 -s`` (``.idx``) or of ECMWF (``.index``)."""
+    lines, number, last, part = [], 0, -1, 1
+    eccodes.codes_grib_multi_support_on()
+    with path.open("rb") as file:
+        while (handle := eccodes.codes_grib_new_from_file(file)) is not None:
+            keys = ("shortName", "typeOfLevel", "level", "dataDate", "dataTime", "stepRange")
+            said = {key: eccodes.codes_get(handle, key) for key in keys}
+            said |= {key: eccodes.codes_get_long(handle, key) for key in ("offset", "totalLength")}
+            said["member"] = eccodes.codes_get(handle, "number") if eccodes.codes_is_defined(handle, "number") else None
+            eccodes.codes_release(handle)
+            number, part = (number, part + 1) if said["offset"] == last else (number + 1, 1)
+            last = said["offset"]
+            lines.append((_wgrib2_line if kind == ".idx" else _ecmwf_line)(said, number, part))
+    eccodes.codes_grib_multi_support_off()
+    numbers = [line.partition(":")[0] for line in lines]
+    for i, n in enumerate(numbers):  # the first field of a message of several has a number, too
+        if i + 1 < len(numbers) and numbers[i + 1] == f"{n}.2":
+            lines[i] = f"{n}.1" + lines[i][len(n) :]
+    index = path.with_name(path.name + ".idx") if kind == ".idx" else path.with_suffix(".index")
+    index.write_text("".join(line + "\n" for line in lines))
+    return index
+
+
+def _wgrib2_line(said: Mapping[str, Any], number: int, part: int) -> str:
+    begin, _, end = str(said["stepRange"]).partition("-")
+    step = f"{begin}-{end} hour acc fcst" if end else "anl" if begin == "0" else f"{begin} hour fcst"
+    place = f"{number}.{part}" if part > 1 else f"{number}"
+    date = f"{said['dataDate']}{said['dataTime'] // 100:02}"
+    level = _LEVELS[said["typeOfLevel"]].format(said["level"])
+    member = "" if said["member"] is None else f"ENS=+{said['member']}"
+    return f"{place}:{said['offset']}:d={date}:{_NAMES[said['shortName']]}:{level}:{step}:{member}"
+
+
+def _ecmwf_line(said: Mapping[str, Any], number: int, part: int) -> str:
+    is_level = said["typeOfLevel"] == "isobaricInhPa"
+    line = {"domain": "g", "date": str(said["dataDate"]), "time": f"{said['dataTime']:04}", "expver": "0001"}
+    line |= {"class": "od", "type": "fc", "stream": "oper", "step": str(said["stepRange"]).rpartition("-")[2]}
+    line |= {"levelist": str(said["level"])} if is_level else {}
+    line |= {"number": str(said["member"])} if said["member"] else {}
+    line |= {"levtype": "pl" if is_level else "sfc", "param": said["shortName"]}
+    return json.dumps(line | {"_offset": said["offset"], "_length": said["totalLength"]})
+
+
+def write_run(
+    folder: Path,
+    date: str,
+    kind: str,
+    /,
+    *,
+    steps: Iterable[int] = (0, 3, 6),
+    members: Iterable[int] = (1, 2),
+    levels: Iterable[int] = (500, 850),
+    rain: bool = True,
+    keys: Mapping[str, Any] | None = None,
+) -> list[Path]:
+    """Write a run of a model at a date such as 2024010106: a file a step, of fields of many lengths, with an index."""
+    folder.mkdir(exist_ok=True)
+    made, rng = [], np.random.default_rng(int(date))
+    time = {**(keys or {}), "dataDate": int(date[:8]), "dataTime": int(date[8:]) * 100}
+    for step in steps:
+        messages = []
+        for member in members:
+            own = {"productDefinitionTemplateNumber": 1, **time, "number": member, "step": step}
+            for name in "tuv":
+                for level in levels:
+                    place = {"shortName": name, "typeOfLevel": "isobaricInhPa", "level": level}
+                    messages.append((own | place, int(rng.integers(6, 24))))
+            if rain and step:
+                some = {"productDefinitionTemplateNumber": 11, **time, "number": member, "shortName": "tp"}
+                messages.append((some | {"stepRange": f"0-{step}"}, int(rng.integers(6, 24))))
+        path = folder / f"model.{date}.f{step:03}.grib2"
+        made.append(
+            write(path, [message(x | {"bitsPerValue": n}, seed=int(rng.integers(1 << 30))) for x, n in messages])
+        )
+        if kind in (".idx", ".index"):
+            index_of(path, kind)
+    return made
+
+
 def ecmwf_index(places: Iterable[tuple[int, int]]) -> bytes:
     """Write an index as ECMWF's open data have."""
     lines = ({"domain": "g", "param": "t", "_offset": offset, "_length": length} for offset, length in places)

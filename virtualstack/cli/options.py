@@ -244,12 +244,24 @@ allow = option(
     help="Folder, file or host that references or a store may refer to. Repeatable.",
 )
 
+
+def _reader(text: str) -> str | Reader | None:
+    """Read the name of a reader, or a table with its options as a recipe has it."""
+    if not text.startswith("{"):
+        return text
+    from virtualstack.vstack.recipe import Recipe, found_reader
+
+    return found_reader(Recipe.from_toml(f"files = ['*']\nreader = {text}"))
+
+
 reader = option(
     "--reader",
     shell_complete=complete_names(_reader_names),
+    type=Value(_reader),
     metavar="NAME",
     section=READING,
-    help="Name of a reader; see 'virtualstack readers' [default: detected].",
+    help="Name of a reader, see 'virtualstack readers', or a table of TOML with its options, as in a recipe "
+    "[default: detected].",
 )
 
 remote_protocol = option(
@@ -495,7 +507,7 @@ def read_list(text: str, /) -> list[str]:
     return found
 
 
-def choose_reader(reader: str | None, remote_protocol: str | None, /) -> str | Reader | None:
+def choose_reader(reader: str | Reader | None, remote_protocol: str | None, /) -> str | Reader | None:
     """Return the reader that ``--reader`` and ``--remote-protocol`` name.
 
     Raises

@@ -290,6 +290,8 @@ def recipe(
     from virtualstack.vstack.recipe import drafted
 
     if action == "init":
+        if not isinstance(reader, str | None):
+            raise click.UsageError("init takes the name of a reader; write its options into the recipe")
         how: dict[str, Any] = {"reader": reader, "executor": executor, "cache": cache, "storage": storage}
         found = survey(places, dim=dim, allow=allow, progress=wants_progress(), **how)
         show(drafted(found, places, reader))

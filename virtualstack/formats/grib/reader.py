@@ -4,6 +4,7 @@ The steps from a file to a group:
 
 1. `walk` goes from message to message, or reads the offsets of messages from an index beside the file. `messages` finds
    the sections of a message, and its fields.
+   With a template (`template`), the lines of the index say what the fields are, and steps 1 and 2 are left out.
 2. `headers` describes fields without their times. `keys` asks eccodes once for all fields with equal headers.
 3. `records` holds the fields of a file in columns, and makes one table of the fields of many files.
 4. `cube` forms variables from fields by cfgrib's rules, and places each field in a cell. `grids` reads the horizontal
@@ -18,6 +19,7 @@ from __future__ import annotations
 import os
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from functools import cache
 from typing import Any, ClassVar
 
 import numpy as np
@@ -31,8 +33,10 @@ from virtualstack.formats.base import ReadOptions
 from virtualstack.formats.grib.cube import GroupLayout, listed
 from virtualstack.formats.grib.groups import dataset_group, tree_group
 from virtualstack.formats.grib.keys import OF_VALUES, QUALIFIER, TRIPLET
-from virtualstack.formats.grib.records import FieldTable, Records, describe_fields
-from virtualstack.formats.grib.walk import SMALL_FILE_BYTES, Sidecar, SidecarError, Walk, find_sidecar, open_sidecar
+from virtualstack.formats.grib.records import COMPUTED, FieldTable, Records, describe_fields
+from virtualstack.formats.grib.sidecars import Sidecar, SidecarError, find_sidecar, open_sidecar
+from virtualstack.formats.grib.template import GRIBTemplate, describe_by, find_lines
+from virtualstack.formats.grib.walk import SMALL_FILE_BYTES, Walk
 from virtualstack.location import absolute_url, is_remote
 from virtualstack.manifests import ManifestGroup, Refusal
 from virtualstack.storage import Source, Storage
@@ -77,11 +81,19 @@ class GRIB:
         The index of a file, which lists where its messages begin, as NOAA (``.idx``) and ECMWF (``.index``) publish it.
         With an index, many headers are read at once. The fields that are found do not depend on it. ``"auto"``: the
         index beside a remote file of more than 1 MiB, if it exists; ``None``: no index; else the URL of the index.
+    template
+        A :class:`GRIBTemplate`, or the path of its file. Fields are then described by the index of each file, and few
+        headers are read. Each file needs an index. A file that is not as the template says raises a
+        :class:`~virtualstack.errors.TemplateError`.
+    check_every
+        With a template: one of so many messages of a file, and its last one, are compared with their headers. 0: none.
 
     Raises
     ------
     ValueError
         A key depends on values.
+    ReaderError, StorageError
+        The template cannot be read.
 
     Examples
     --------
@@ -102,6 +114,8 @@ class GRIB:
     read_keys: tuple[str, ...] = ()
     by_kind: bool = False
     index: str | os.PathLike[str] | None = "auto"
+    template: GRIBTemplate | str | os.PathLike[str] | None = None
+    check_every: int = 100
 
     @property
     def places(self) -> tuple[str, ...]:
@@ -109,6 +123,8 @@ class GRIB:
         return () if self.index is None or self.index == "auto" else (absolute_url(self.index),)
 
     def __post_init__(self) -> None:
+        if isinstance(self.template, str | os.PathLike):
+            object.__setattr__(self, "template", GRIBTemplate.read(self.template))
         for name in (*self.filter_by_keys, *self.time_dims, *self.extra_dims, *self.read_keys):
             if name.partition(":")[0] in OF_VALUES:
                 raise ValueError(f"the key '{name}' needs the values of fields, and only their headers are read")
@@ -134,6 +150,8 @@ class GRIB:
 
     def _scan(self, url: str, storage: Storage) -> Records:
         source = storage.source(url)
+        if isinstance(self.template, GRIBTemplate):
+            return self._by_index(self.template, source, storage)
         packing = _find_packing(source)
         if packing is None:
             return self._describe(source, *self._sidecar(source.location.url, source.size, storage))
@@ -150,6 +168,18 @@ class GRIB:
         fields = records.fields.copy()
         fields["length"] = fields["described"] = source.size
         return replace(records, location=source.location, fields=fields, packing=packing.name)
+
+    def _by_index(self, template: GRIBTemplate, source: Source, storage: Storage) -> Records:
+        url = source.location.url
+        if self._with_times():
+            named = sorted(self._asked_for() - _timeless() - COMPUTED)
+            raise UnsupportedFeatureError(
+                f"a template does not tell {listed(named)}; the times of its fields are {', '.join(sorted(COMPUTED))}",
+                url=url,
+                feature="template",
+            )
+        index, lines = find_lines(url, storage, template.suffix(), next(iter(self.places), None))
+        return describe_by(template, source, index, lines, self._names(), every=self.check_every)
 
     def _describe(self, source: Source, sidecar: Sidecar | None, notes: list[str]) -> Records:
         location = source.location
@@ -207,7 +237,7 @@ class GRIB:
         return tuple(sorted(_timeless() | {*self._asked_for(), *_TIMES, QUALIFIER, TRIPLET}))
 
     def _with_times(self) -> bool:
-        return bool(self._asked_for() - _timeless() - set(_TIMES))
+        return bool(self._asked_for() - _timeless() - COMPUTED)
 
     def _asked_for(self) -> set[str]:
         return {*self.filter_by_keys, *self.time_dims, *self.extra_dims}
@@ -245,9 +275,10 @@ def _unpacked(source: Source, packing: Codec) -> bytes:
         ) from error
 
 
-def _timeless() -> set[str]:
+@cache
+def _timeless() -> frozenset[str]:
     """Return the keys of cfgrib's index except for the keys of times."""
-    return set(import_cfgrib("dataset").INDEX_KEYS) - {"dataDate", "dataTime", "endStep"}
+    return frozenset(import_cfgrib("dataset").INDEX_KEYS) - {"dataDate", "dataTime", "endStep"}
 
 
 def _group(table: FieldTable, rows: NDArray[np.int64], layout: GroupLayout, is_tree: bool | None) -> ManifestGroup:

@@ -24,7 +24,6 @@ from virtualstack.formats.grib.messages import Field
 from virtualstack.location import Location, Reads
 from virtualstack.manifests import ManifestGroup
 from virtualstack.manifests.cells import distinct_rows
-from virtualstack.manifests.inline import inline_array
 
 _MISSING = 9999.0
 _TOLERANCE = 1e-3  # part of the distance of two packed numbers; eccodes' rounding error is far smaller
@@ -97,7 +96,8 @@ _FIELD = np.dtype(
 values.
 """
 
-_FIELDS = "fields"
+COMPUTED = frozenset({"time", "step", "valid_time"})
+"""Keys of times that follow from ``time`` and ``step`` of fields."""
 
 _NO_TIME = np.iinfo(np.int64).min
 """Value of ``time`` if a field has no time. The value of ``step`` if a field has no step is NaN."""
@@ -106,8 +106,8 @@ _NO_TIME = np.iinfo(np.int64).min
 _PLAIN = "names", "headers", "stubs", "digests", "n_junk", "notes", "packing"
 """Fields of records that a group keeps as attributes."""
 
-_APART = {"checksums", "reads"}
-"""Fields of a location that are objects: GRIB files have no ``checksums``, and the edges of ``reads`` are an array."""
+_LOCATION = tuple(x.name for x in fields(Location) if x.name not in {"checksums", "reads"})
+"""Fields of a location but for objects: GRIB files have no ``checksums``, and the edges of ``reads`` are an array."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -127,10 +127,11 @@ class Records:
     def to_group(self) -> ManifestGroup:
         """Return the records as a group, for code that keeps and sends groups only."""
         return ManifestGroup(
-            arrays={_FIELDS: inline_array(self.fields, name=f"/{_FIELDS}", dims=[_FIELDS], attributes={})},
+            arrays={},
             attributes={
                 PARTS: "grib",
-                "location": {x.name: getattr(self.location, x.name) for x in fields(Location) if x.name not in _APART},
+                "fields": self.fields.tobytes(),
+                "location": {name: getattr(self.location, name) for name in _LOCATION},
                 "reads": None if self.location.reads is None else self.location.reads.edges(),
                 **{name: getattr(self, name) for name in _PLAIN},
             },
@@ -143,10 +144,9 @@ class Records:
         said = group.attributes
         if said.get(PARTS) != "grib":
             raise ManifestError(f"the group of '{group.url}' has no GRIB records")
-        manifest = group.arrays[_FIELDS].in_memory()
         return cls(
             location=Location(**said["location"], reads=None if said["reads"] is None else Reads(said["reads"])),
-            fields=np.frombuffer(manifest.inline, _FIELD),
+            fields=np.frombuffer(said["fields"], _FIELD),
             **{name: said[name] for name in _PLAIN},
         )
 
@@ -283,7 +283,7 @@ class FieldTable:
     def column(self, name: str, /) -> Column:
         """Return the values of a key."""
         if name not in self._columns:
-            self._columns[name] = self._times(name) if name in ("time", "step") else self._key(name)
+            self._columns[name] = self._times(name) if name in COMPUTED else self._key(name)
         return self._columns[name]
 
     def _key(self, name: str) -> Column:
@@ -296,6 +296,12 @@ class FieldTable:
         return Column(np.array(codes, np.int64)[self.fields["header"]], [value for _, value in values])
 
     def _times(self, name: str) -> Column:
+        if name == "valid_time":
+            time, step = self.fields["time"], self.fields["step"]
+            if (time == _NO_TIME).any() or np.isnan(step).any():
+                return self._key(name)
+            distinct, codes = np.unique(time + np.rint(step * 3600).astype(np.int64), return_inverse=True)
+            return Column(codes.astype(np.int64), distinct.tolist())
         distinct, codes = np.unique(self.fields[name], return_inverse=True)
         none = distinct == _NO_TIME if name == "time" else np.isnan(distinct)
         values = [UNDEFINED if is_none else value for value, is_none in zip(distinct.tolist(), none, strict=True)]
@@ -318,6 +324,6 @@ class FieldTable:
         keep = np.ones(len(self.fields), bool)
         for name, value in wanted.items():
             column = self.column(name)
-            these = value if isinstance(value, list | tuple | set | frozenset) else (value,)
+            these = value if isinstance(value, list | tuple | set | frozenset | range) else (value,)
             keep &= np.array([x in these for x in column.values], bool)[column.codes]
         return np.flatnonzero(keep)

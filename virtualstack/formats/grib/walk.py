@@ -1,132 +1,23 @@
 """Walk through a file from message to message by headers alone; bytes between messages are junk.
 
-Headers of many messages are fetched at once, before the walk reaches them. Sidecar indexes of NOAA and ECMWF list where
-messages begin. They are written for people, so the bytes of the file always decide.
+Headers of many messages are fetched at once, before the walk reaches them. Indexes beside the file list where messages
+begin, but the bytes of the file always decide.
 """
 
 from __future__ import annotations
 
-import re
 from bisect import bisect_left, bisect_right
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 from itertools import pairwise
 
-import orjson
-
 from virtualstack.codecs.grib.fields import MAGIC
-from virtualstack.errors import AccessDeniedError, MalformedFileError, SourceNotFoundError, StorageError
+from virtualstack.errors import MalformedFileError
 from virtualstack.formats.grib.messages import Field, MessageError, message_length, parse_fields
-from virtualstack.location import is_remote, split_query
+from virtualstack.formats.grib.sidecars import Sidecar
+from virtualstack.location import is_remote
 from virtualstack.printable import counted
-from virtualstack.storage import Bytes, Source, Storage
-from virtualstack.storage.threads import concurrently
-
-_MAX_INDEX_BYTES = 1 << 26
-_MIN_MESSAGE_BYTES = 16
-_GRIB = re.compile(r"\.(grib2?|grb2?|gb2?|g2)$")
-# number:offset:text; several fields of a message have number.field, and one offset
-_LINE = re.compile(rb"^\d+(?:\.\d+)?:(\d{1,18}):", re.MULTILINE)
-_FILLED = re.compile(rb"^[^\r\n]", re.MULTILINE)
-
-
-class SidecarError(ValueError):
-    """The text is not an index, or belongs to another file."""
-
-
-@dataclass(frozen=True, slots=True)
-class Sidecar:
-    """The content of an index."""
-
-    url: str
-    lengths: Mapping[int, int | None]
-
-
-def sidecar_urls(url: str, /) -> list[str]:
-    """Return the URLs that the index of a file may have.
-
-    >>> sidecar_urls("s3://bucket/a.grib2")
-    ['s3://bucket/a.grib2.idx', 's3://bucket/a.index', 's3://bucket/a.grib2.index']
-    >>> sidecar_urls("https://host/gfs.t00z.pgrb2.0p25.f000?x=1")
-    ['https://host/gfs.t00z.pgrb2.0p25.f000.idx?x=1', 'https://host/gfs.t00z.pgrb2.0p25.f000.index?x=1']
-    """
-    path, query = split_query(url)
-    replaced = _GRIB.sub(".index", path)
-    names = [f"{path}.idx", *([replaced] if replaced != path else []), f"{path}.index"]
-    return [name + query for name in names]
-
-
-def find_sidecar(url: str, size: int, storage: Storage, /) -> tuple[Sidecar | None, list[str]]:
-    """Find the index of a file, with one request for each possible name, all at once.
-
-    An index that does not exist, or to which access is denied, is not reported.
-    """
-    # a scan cache does not record this: the fields of the file do not depend on the index
-    plain = Storage(storage.given, storage.carried, named=storage.named)
-
-    def look(name: str) -> Sidecar | Exception:
-        try:
-            return open_sidecar(name, size, plain)
-        except (SidecarError, StorageError) as error:
-            return error
-
-    urls = sidecar_urls(url)
-    notes: list[str] = []
-    for found in concurrently(look, urls, urls):
-        if isinstance(found, Sidecar):
-            return found, notes
-        if not isinstance(found, SourceNotFoundError | AccessDeniedError):
-            notes.append(f"an index of the file is not used: {found}")
-    return None, notes
-
-
-def open_sidecar(url: str, size: int, storage: Storage, /) -> Sidecar:
-    """Read an index."""
-    source = storage.source(url)
-    if source.size > _MAX_INDEX_BYTES:
-        raise SidecarError(f"'{url}' has {source.size} bytes; of an index, at most {_MAX_INDEX_BYTES} are read")
-    return Sidecar(url, parse_sidecar(source.read(0, source.size), size, url=url))
-
-
-def parse_sidecar(data: bytes, size: int, /, *, url: str) -> dict[int, int | None]:
-    """Return the lengths of messages by their offsets from the text of an index, in ascending order."""
-    lengths = _json_lines(data, url) if data.lstrip()[:1] == b"{" else dict.fromkeys(_lines(data, url))
-    if not lengths:
-        raise SidecarError(f"'{url}' is empty")
-    if len(lengths) > size // _MIN_MESSAGE_BYTES:
-        raise SidecarError(f"'{url}' has {len(lengths)} offsets, more than there are messages in {size} bytes")
-    for offset, length in lengths.items():
-        if not 0 <= offset < size or not 0 < (1 if length is None else length) <= size - offset:
-            what = "a message" if length is None else f"a message of {length} bytes"
-            raise SidecarError(f"'{url}' has {what} at byte {offset}, but the file has {size} bytes")
-    return dict(sorted(lengths.items()))
-
-
-def _lines(data: bytes, url: str) -> list[int]:
-    found = _LINE.findall(data)
-    if len(found) != sum(1 for _ in _FILLED.finditer(data)):
-        raise SidecarError(
-            f"'{url}' has lines that are not those of an index, such as '1:0:d=2020010100:TMP:surface:anl:'"
-        )
-    return [int(x) for x in found]
-
-
-def _json_lines(data: bytes, url: str) -> dict[int, int | None]:
-    lengths: dict[int, int | None] = {}
-    for line in data.splitlines():
-        if not line.strip():
-            continue
-        try:
-            said = orjson.loads(line)
-        except orjson.JSONDecodeError:
-            said = None
-        offset, length = (said.get(x) for x in ("_offset", "_length")) if isinstance(said, dict) else (None, None)
-        if type(offset) is not int or type(length) is not int:
-            raise SidecarError(f"'{url}' has lines that are not JSON with integers '_offset' and '_length'")
-        if lengths.setdefault(offset, length) != length:
-            raise SidecarError(f"'{url}' has two lengths of the message at byte {offset}")
-    return lengths
-
+from virtualstack.storage import Bytes, Source
 
 _PREVIOUS_END_BYTES = 1 << 7  # the end of the previous message, and a heading
 _HEADER_BYTES = 1 << 10
@@ -302,6 +193,15 @@ class _Guide:
                 self._until = 0
         elif at + 1 >= self._until:
             self._n_guesses = min(2 * self._n_guesses, _MAX_GUESSES)
+
+
+def read_messages(source: Source, offsets: Sequence[int], /) -> Iterator[list[Field]]:
+    """Yield the fields of the messages at some offsets, in ascending order; of a remote file, all are read at once."""
+    window = _Window(source, _LOCAL_BLOCK_BYTES)
+    if is_remote(source.location.url):
+        window.ahead.fetch(offsets)
+    for at in offsets:
+        yield parse_fields(window.read, at, source.size, window.read(at, 16))[1]
 
 
 @dataclass(slots=True)
