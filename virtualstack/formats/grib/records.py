@@ -247,18 +247,19 @@ class FieldTable:
         rows: dict[bytes, int] = {}
         headers: list[tuple[Any, ...]] = []
         stubs: list[bytes] = []
-        fields = np.concatenate([np.zeros(0, _FIELD), *(part.fields for part in parts)])
+        fields = np.frombuffer(bytearray().join(part.fields.tobytes() for part in parts), _FIELD)
+        known: dict[tuple[bytes, ...], NDArray[np.uint32]] = {}
         begin = 0
         for part in parts:
-            codes = np.empty(len(part.headers), np.uint32)
-            for i, digest in enumerate(part.digests):
-                codes[i] = code = rows.setdefault(digest, len(rows))
-                if code == len(stubs):
-                    stubs.append(part.stubs[i])
-                    headers.append(part.headers[i])
-            mine = fields[begin : begin + len(part.fields)]
-            mine["header"] = codes[mine["header"]]
-            begin += len(part.fields)
+            if part.digests not in known:  # parts that a template describes have the same
+                for i, digest in enumerate(part.digests):
+                    if rows.setdefault(digest, len(rows)) == len(stubs):
+                        stubs.append(part.stubs[i])
+                        headers.append(part.headers[i])
+                known[part.digests] = np.array([rows[digest] for digest in part.digests], np.uint32)
+            end = begin + len(part.fields)
+            fields["header"][begin:end] = known[part.digests][part.fields["header"]]
+            begin = end
         return cls(
             names=names,
             headers=headers,

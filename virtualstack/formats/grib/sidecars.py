@@ -133,7 +133,7 @@ def parse_lines(data: bytes, /, *, url: str) -> Lines:
 def _text_lines(data: bytes, url: str) -> Lines:
     data = data.replace(b"\r", b"")
     found = _LINE.findall(data)
-    if len(found) != len(_FILLED.findall(data)):
+    if len(found) != data.count(b"\n") and len(found) != len(_FILLED.findall(data)):
         raise SidecarError(
             f"'{url}' has lines that are not those of an index, such as '1:0:d=2020010100:TMP:surface:anl:'"
         )

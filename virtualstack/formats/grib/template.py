@@ -298,23 +298,25 @@ def describe_by(
     if lines.offsets[0] != 0 or lines.offsets[-1] >= size:
         raise error(f"it lists messages from byte {lines.offsets[0]} to {lines.offsets[-1]} of {size} bytes")
     own = _numbered(lines.names)
-    rows = [known.rows.get(name, -1) for name in own]
-    if -1 in rows:
-        unknown = [name for name, row in zip(own, rows, strict=True) if row < 0]
+    rows = [*map(known.rows.get, own)]
+    if None in rows:
+        unknown = [name for name in own if name not in known.rows]
         raise error(f"the template does not have {first_names([_text(x) for x in unknown])}", unknown=unknown)
-    if np.sort(np.array(rows, np.uint32)).tobytes() not in known.files:
-        missing, others = _nearest(known, rows)
+    places = np.array(rows, np.uint32)
+    if np.sort(places).tobytes() not in known.files:
+        missing, others = _nearest(known, set(places.tolist()))
         raise error(
             f"{counted(len(missing), 'line')} of the most similar file are missing, and {len(others)} are not in it: "
             f"{first_names([_text(x) for x in [*missing, *others]])}",
             unknown=others,
             missing=missing,
         )
-    fields = known.fields[rows]
+    fields = known.fields[places]
     offsets = np.array(lines.offsets, np.int64)
     is_first = fields["number"] == 0
     first = np.flatnonzero(is_first)
-    lengths = np.diff(offsets[first], append=size)
+    edges = np.append(offsets[first], size)
+    lengths = edges[1:] - edges[:-1]
     of_message = np.cumsum(is_first) - 1
     fields["offset"], fields["length"] = offsets, lengths[of_message]
     wrong = (offsets != offsets[first][of_message]) | (fields["length"] <= np.where(is_first, fields["described"], 0))
@@ -328,7 +330,7 @@ def describe_by(
         raise error("it has no reference times, such as 'd=2020010100'")
     fields["time"] = [times[date] for date in lines.dates]
 
-    counts = np.diff(first, append=len(fields))
+    counts = np.append(first[1:], len(fields)) - first
     phase = int.from_bytes(blake2b(url.encode(), digest_size=4).digest()) % max(every, 1)
     picked = counts > 1
     picked[phase :: max(every, 1)] |= every > 0
@@ -363,9 +365,8 @@ def describe_by(
     )
 
 
-def _nearest(known: _Known, rows: Sequence[int]) -> tuple[list[bytes], list[bytes]]:
-    """Return the names that the most similar file has and rows lack, and those that it does not have."""
-    mine = set(rows)
+def _nearest(known: _Known, mine: set[int]) -> tuple[list[bytes], list[bytes]]:
+    """Return the names that the most similar file has and some rows lack, and those that it does not have."""
     file = min((set(x.tolist()) for x in known.files.values()), key=lambda x: len(x ^ mine))
     return [known.names[i] for i in sorted(file - mine)], [known.names[i] for i in sorted(mine - file)]
 
