@@ -7,10 +7,12 @@ import signal
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from functools import cached_property
+from threading import Lock
 
 import boto3
 import hypothesis
 import pytest
+from moto.s3.responses import S3Response
 from moto.server import ThreadedMotoServer
 
 hypothesis.settings.register_profile(
@@ -68,6 +70,13 @@ def archive(tmp_path_factory: pytest.TempPathFactory) -> Callable[[str], list[st
 def s3_server() -> Iterator[S3]:
     server = ThreadedMotoServer(ip_address="127.0.0.1", port=0, verbose=False)
     server.start()
+    put, lock = S3Response.put_object, Lock()
+
+    def put_alone(self):
+        with lock:
+            return put(self)
+
+    S3Response.put_object = put_alone  # or two writes on the condition that there is no object both pass
     try:
         host, port = server.get_host_and_port()
         endpoint = f"http://{host}:{port}"
@@ -75,6 +84,7 @@ def s3_server() -> Iterator[S3]:
         s3.client.create_bucket(Bucket=BUCKET)
         yield s3
     finally:
+        S3Response.put_object = put
         server.stop()
 
 

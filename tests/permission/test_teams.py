@@ -87,7 +87,9 @@ def run(code: str, *arguments: object, home: Path | None) -> subprocess.Complete
     )  # fmt: skip
 
 
-@pytest.mark.parametrize("home", ["of a colleague", "read-only", "absent", None])
+@pytest.mark.parametrize(
+    "home", ["of a colleague", *(pytest.param(x, marks=pytest.mark.apart) for x in ("read-only", "absent")), None]
+)
 def test_a_store_opens_on_every_account(tmp_path, data, home):
     """A colleague, a container and a batch node read it, and add to it, without a word."""
     stores = [write(data, tmp_path / "theirs" / f"x.{form}") for form in ["vstack", "json", "parq", "icechunk"]]

@@ -67,7 +67,7 @@ def test_a_cluster_reads_the_same(archive):
         np.testing.assert_array_equal(lazily(folder, chunks={"t": 4})["v"].values, values)
 
 
-@pytest.mark.parametrize("method", ["spawn", "forkserver", "fork"])
+@pytest.mark.parametrize("method", [pytest.param("spawn", marks=pytest.mark.apart), "forkserver", "fork"])
 @pytest.mark.filterwarnings("ignore:This process .* is multi-threaded:DeprecationWarning")
 def test_processes_read_the_same(archive, method):
     """Also where the parent has read before, with threads that a forked child does not have."""

@@ -25,6 +25,12 @@ from virtualstack.surveying import picture
 from virtualstack.surveying.picture import Picture
 
 
+@pytest.fixture(autouse=True)
+def patience(monkeypatch):
+    """A busy machine gets its map, too."""
+    monkeypatch.setattr(picture, "_SECONDS", 60)
+
+
 def drawn(accessor):
     """The map of an accessor as HTML, its pixels, and what it says."""
     shown = check(accessor._repr_html_())

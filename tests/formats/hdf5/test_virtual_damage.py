@@ -11,7 +11,7 @@ from tests.formats.hdf5.agreement import differences
 from tests.formats.hdf5.damage import in_a_process
 from virtualstack.manifests import ManifestGroup
 
-N_FLIPS = [5, pytest.param(60 if ALL else 15, marks=pytest.mark.apart)]
+N_FLIPS = [2, pytest.param(60 if ALL else 15, marks=pytest.mark.apart)]
 N_SOURCES = 3
 
 
