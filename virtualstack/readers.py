@@ -17,6 +17,7 @@ if TYPE_CHECKING:
     from virtualstack.formats.grib.template import GRIBTemplate
     from virtualstack.formats.hdf5.reader import HDF5
     from virtualstack.formats.netcdf3.reader import NetCDF3
+    from virtualstack.formats.npy.reader import NumPy
     from virtualstack.formats.tiff.reader import TIFF
     from virtualstack.icechunk.reader import Icechunk
     from virtualstack.kerchunk.driver import KerchunkDriver
@@ -37,6 +38,7 @@ __all__ = [
     "Kerchunk",
     "KerchunkDriver",
     "NetCDF3",
+    "NumPy",
     "ReadOptions",
     "Reader",
     "VStack",

@@ -424,7 +424,7 @@ def test_absolute_names_in_archives_are_no_groups(dataset, tmp_path):
 
 
 def test_documents_in_archives_are_bounded_together(tmp_path, monkeypatch):
-    monkeypatch.setattr("virtualstack.zarr.archive._MAX_INDEX_BYTES", 1 << 20)
+    monkeypatch.setattr("virtualstack.zarr.archive.MAX_INDEX_BYTES", 1 << 20)
     path, text = tmp_path / "a.zarr.zip", b" " * (360 << 10)
     with zipfile.ZipFile(path, "w", zipfile.ZIP_DEFLATED) as archive:
         for name in ("", "a/", "b/", "c/"):

@@ -32,6 +32,7 @@ __all__ = [
     "decode_zstd",
     "encoded_size",
     "new_gzip",
+    "new_inflate",
     "new_zlib",
     "raw_bytes",
     "shuffle",
@@ -57,6 +58,11 @@ def new_zlib() -> Any:
 def new_gzip() -> Any:
     """Return a new decoder of one gzip member."""
     return _inflate.decompressobj(zlib.MAX_WBITS | 16)
+
+
+def new_inflate() -> Any:
+    """Return a new decoder of one deflate stream without header."""
+    return _inflate.decompressobj(-zlib.MAX_WBITS)
 
 
 # bytes after the end of a stream are copied in blocks, so that many streams do not copy the whole chunk each time

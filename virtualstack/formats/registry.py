@@ -163,6 +163,13 @@ BUILT_IN = (
         suffixes=(".zarr",),
     ),
     Format(
+        name="numpy",
+        title="NumPy arrays",
+        target="virtualstack.formats.npy.reader:NumPy",
+        magic=((b"\x93NUMPY", (0,)), (b".npy", tuple(range(31, 286)))),  # the name of the first member of an archive
+        suffixes=(".npy", ".npz"),
+    ),
+    Format(
         name="zarr_zip",
         title="zarr in a zip archive",
         target="virtualstack.zarr.reader:Zarr",

@@ -14,22 +14,21 @@ from numpy.typing import NDArray
 
 from virtualstack.errors import MalformedFileError, StorageError, UnsupportedFeatureError
 from virtualstack.location import Location, MemberChecksums
-from virtualstack.storage import ByteRange, Bytes, Source
-from virtualstack.storage.file import SourceFile
+from virtualstack.storage import Source
+from virtualstack.storage.zip_index import (
+    IS_ENCRYPTED,
+    LOCAL_HEADER_BYTES,
+    MAX_INDEX_BYTES,
+    member_starts,
+    read_zip_index,
+)
 from virtualstack.zarr.metadata.array import ArrayMetadata
 from virtualstack.zarr.objects import FoundObjects
 
 _DOCUMENTS = "zarr.json", ".zarray", ".zattrs", ".zgroup", ".zmetadata"
 
-_TAIL_BYTES = 256 * 1024  # bytes at the end that are read with one request: the index of a few thousand members
-_LOCAL_HEADER_BYTES = 30  # bytes of a local header in front of name and extra field
-_MAGIC = b"PK\x03\x04"
-_END_RECORD_BYTES = 22  # bytes of the last record, in front of the comment
-_END_MAGIC = b"PK\x05\x06"
-_SEE_ZIP64 = 0xFFFF
-_MAX_INDEX_BYTES = 1 << 28  # bytes of the index (about a million members), and of all documents that are read
 _AFTER_SLASH = chr(ord("/") + 1)
-_IS_ENCRYPTED, _HAS_DESCRIPTOR, _IS_UTF8 = 0x1, 0x8, 0x800
+_HAS_DESCRIPTOR, _IS_UTF8 = 0x8, 0x800
 
 
 class ZipArchive:
@@ -40,25 +39,8 @@ class ZipArchive:
 
     def __init__(self, source: Source, /) -> None:
         self.source = source
-        url = source.location.url
-        try:
-            tail = _WithTail(source)
-            self._zip = zipfile.ZipFile(SourceFile(tail, block_size=0))
-        except MalformedFileError:
-            raise
-        except (zipfile.BadZipFile, NotImplementedError, ValueError) as error:
-            raise MalformedFileError(f"'{url}' is not a zip archive: {error}; fetch it again", url=url) from error
+        self._zip = read_zip_index(source)
         listed = self._zip.infolist()
-        if any(max(x.header_offset, x.compress_size) > source.size or x.header_offset < 0 for x in listed):
-            raise MalformedFileError(
-                f"'{url}' is damaged: its index lists members past its end; fetch it again", url=url
-            )
-        if (promised := self._count(tail)) not in (None, len(listed)):
-            raise MalformedFileError(
-                f"'{url}' is damaged: its index lists {len(listed)} members, but its last record says {promised}. "
-                "Fetch it again",
-                url=url,
-            )
         self._ends = sorted({*(member.header_offset for member in listed), self._zip.start_dir})
         self._members = {member.filename: member for member in listed if not member.is_dir()}
         self._names = sorted(self._members)
@@ -66,17 +48,7 @@ class ZipArchive:
         folders = {name.partition("/")[0] for name in self._names}
         is_in_folder = len(folders) == 1 and not folders & {*_DOCUMENTS, ""}
         self._root = f"{folders.pop()}/" if is_in_folder else ""
-        self._room = _MAX_INDEX_BYTES
-
-    def _count(self, tail: _WithTail) -> int | None:
-        """Return the number of members in the end record, or ``None`` if it is missing or cannot hold the number.
-
-        zipfile does not compare the number: a wrong length in the index may hide all members after it.
-        """
-        length = _END_RECORD_BYTES + len(self._zip.comment)
-        record = tail.read(tail.size - length, length)
-        count = int.from_bytes(record[10:12], "little")
-        return count if record.startswith(_END_MAGIC) and count != _SEE_ZIP64 else None
+        self._room = MAX_INDEX_BYTES
 
     def document(self, key: str, /) -> bytes | None:
         """Read a whole member, which may be compressed; ``None`` if it does not exist."""
@@ -88,7 +60,7 @@ class ZipArchive:
         if self._room < 0:
             raise MalformedFileError(
                 f"with the {member.file_size} bytes of {what}, the metadata of the archive are longer than the "
-                f"{_MAX_INDEX_BYTES} bytes that are read. Pack fewer arrays into one archive, or unpack it"
+                f"{MAX_INDEX_BYTES} bytes that are read. Pack fewer arrays into one archive, or unpack it"
             )
         try:
             return self._zip.read(member)
@@ -111,7 +83,7 @@ class ZipArchive:
         start, names = self._below(path)
         members = [self._members[name] for name in names if name.rpartition("/")[2] not in _DOCUMENTS]
         for member in members:
-            if member.compress_type != zipfile.ZIP_STORED or member.flag_bits & _IS_ENCRYPTED:
+            if member.compress_type != zipfile.ZIP_STORED or member.flag_bits & IS_ENCRYPTED:
                 raise UnsupportedFeatureError(
                     f"'{member.filename}' in '{self.source.location.url}' is compressed or encrypted by zip, so its "
                     "bytes in the archive are not those of a chunk. Pack the store without compression (zip -0)",
@@ -143,7 +115,7 @@ class ZipArchive:
         starts, is_header = np.zeros(len(members), np.int64), np.zeros(len(members), np.bool_)
         for i, member in enumerate(members):
             name = member.orig_filename.encode("utf-8" if member.flag_bits & _IS_UTF8 else "cp437")
-            begin = member.header_offset + _LOCAL_HEADER_BYTES + len(name)
+            begin = member.header_offset + LOCAL_HEADER_BYTES + len(name)
             following = bisect_right(self._ends, member.header_offset)
             end = self._ends[following] if following < len(self._ends) else -1
             is_header[i] = begin + member.compress_size != end or bool(member.flag_bits & _HAS_DESCRIPTOR)
@@ -170,16 +142,7 @@ class MemberObjects:
     def find(self, metadata: ArrayMetadata, cells: NDArray[np.int64] | None = None, /) -> FoundObjects:
         """Return the members; headers are read if their offsets are needed."""
         starts, at = self.starts.copy(), np.flatnonzero(self.is_header)
-        headers = self.source.read_ranges(np.stack([starts[at], np.full(at.size, _LOCAL_HEADER_BYTES)], 1))
-        for i, header in zip(at.tolist(), headers, strict=True):
-            if bytes(header[:4]) != _MAGIC:
-                url = self.source.location.url
-                raise MalformedFileError(
-                    f"'{url}' is damaged: it has no member '{self.keys[i]}' where its index says; fetch it again",
-                    url=url,
-                )
-            name, extra = np.frombuffer(header, "<u2", 2, 26).tolist()
-            starts[i] += _LOCAL_HEADER_BYTES + name + extra
+        starts[at] = member_starts(self.source, starts[at], [self.keys[i] for i in at.tolist()])
         n = len(self.keys)
         return FoundObjects(
             keys=self.keys,
@@ -192,35 +155,10 @@ class MemberObjects:
 
 def _checksums(members: Sequence[zipfile.ZipInfo]) -> MemberChecksums:
     """Return the checksums of members that are stored without compression."""
-    stored = [x for x in members if x.compress_type == zipfile.ZIP_STORED and not x.flag_bits & _IS_ENCRYPTED]
+    stored = [x for x in members if x.compress_type == zipfile.ZIP_STORED and not x.flag_bits & IS_ENCRYPTED]
     stored.sort(key=lambda x: x.header_offset)
     return MemberChecksums(
         starts=np.array([x.header_offset for x in stored], np.int64),
         lengths=np.array([x.compress_size for x in stored], np.int64),
         crcs=np.array([x.CRC for x in stored], np.uint32),
     )
-
-
-class _WithTail:
-    """A source whose last bytes are in memory."""
-
-    def __init__(self, source: Source) -> None:
-        self.location: Location = source.location
-        self.size = source.size
-        self._source = source
-        self._start = max(0, source.size - _TAIL_BYTES)
-        self._tail = source.read(self._start, source.size - self._start)
-
-    def read(self, offset: int, length: int, /) -> bytes:
-        if length > _MAX_INDEX_BYTES:  # a sparse file can have any number of bytes
-            url = self.location.url
-            raise MalformedFileError(
-                f"'{url}' has an index of {length} bytes; at most {_MAX_INDEX_BYTES} are read. Pack its arrays into "
-                "several archives, or unpack it",
-                url=url,
-            )
-        at = offset - self._start
-        return self._tail[at : at + length] if at >= 0 else self._source.read(offset, length)
-
-    def read_ranges(self, ranges: Sequence[ByteRange] | NDArray[np.int64], /) -> list[Bytes]:
-        return [self.read(int(offset), int(length)) for offset, length in ranges]

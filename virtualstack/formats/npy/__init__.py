@@ -1,0 +1,1 @@
+"""NumPy: arrays in ``.npy`` files and ``.npz`` archives."""
