@@ -13,6 +13,7 @@ from virtualstack.formats.registry import BUILT_IN, Format, find_reader, list_re
 
 if TYPE_CHECKING:
     from virtualstack.formats.dmrpp.reader import DMRPP
+    from virtualstack.formats.fits.reader import FITS
     from virtualstack.formats.grib.reader import GRIB
     from virtualstack.formats.grib.template import GRIBTemplate
     from virtualstack.formats.hdf5.reader import HDF5
@@ -28,6 +29,7 @@ if TYPE_CHECKING:
 
 __all__ = [
     "DMRPP",
+    "FITS",
     "GRIB",
     "HDF5",
     "TIFF",

@@ -19,7 +19,6 @@ from virtualstack.location import Location
 from virtualstack.readers import KerchunkDriver
 
 pytest.importorskip("kerchunk")
-FITS = KerchunkDriver("kerchunk.fits:FitsToZarr")
 HDF4 = KerchunkDriver("kerchunk.hdf4:HDF4ToZarr")
 RAW = np.arange(6, dtype=">i2").reshape(2, 3)
 
@@ -140,74 +139,15 @@ def test_errors_of_the_driver_name_the_file(reader, error, message, raw):
         KerchunkDriver("kerchunk.hdf4")
 
 
+def test_a_driver_that_a_reader_replaces_is_refused(raw):
+    """Its values would be others than those of astropy."""
+    pytest.importorskip("astropy")
+    with pytest.raises(UnsupportedFeatureError) as caught:
+        vs.open_virtual_dataset(raw, reader=KerchunkDriver("kerchunk.fits:FitsToZarr"))
+    assert caught.value.remedies[0].arguments == {"reader": "fits"}
+
+
 # -- the drivers of kerchunk ---------------------------------------------------------------------------------
-
-
-@pytest.mark.parametrize(
-    ("dtype", "cards"),
-    [
-        ("u1", {}),
-        (">i2", {}),
-        (">i2", {"BSCALE": 0.1, "BZERO": 10.0, "BLANK": -3}),
-        (">i2", {"BZERO": 32768, "BSCALE": 1}),
-        (">i4", {"BSCALE": 2.0, "BLANK": 7}),
-        (">f4", {}),
-        (">f8", {"BSCALE": 0.25}),
-    ],
-)
-def test_fits_images(dtype, cards, tmp_path):
-    """Values are those of astropy: scaled by BSCALE and BZERO, NaN where BLANK, and 0 where 0."""
-    fits = pytest.importorskip("astropy.io.fits")
-    values = np.random.default_rng(0).integers(-5 if dtype != "u1" else 0, 50, (4, 5, 6)).astype(dtype)
-    values.flat[7:10] = cards.get("BLANK", 0), 0, 1
-    image = fits.PrimaryHDU(values)
-    image.header.update(cards)
-    image.writeto(tmp_path / "x.fits")
-    with fits.open(tmp_path / "x.fits") as file:
-        expected = np.array(file[0].data, np.float64)
-    got = vs.open_virtual_dataset(tmp_path / "x.fits", reader=FITS).virtual.open()["PRIMARY"]
-    assert got.dims == ("z", "y", "x")
-    # astropy scales numbers of 16 bits and fewer in float32
-    np.testing.assert_allclose(got.to_numpy(), expected, rtol=0 if "BSCALE" not in cards else 3e-7)
-    assert np.isnan(expected).any() == ("BLANK" in cards)
-
-
-def test_fits_images_that_scaling_would_round(tmp_path):
-    """Unsigned numbers of 64 bits, which astropy gives as they are."""
-    fits = pytest.importorskip("astropy.io.fits")
-    fits.PrimaryHDU(np.array([1, 2**63 + 1], "u8")).writeto(tmp_path / "x.fits")
-    with pytest.raises(UnsupportedFeatureError, match="the image 'PRIMARY' has unsigned integers of 64 bits"):
-        vs.open_virtual_dataset(tmp_path / "x.fits", reader=FITS)
-
-
-def test_fits_tables_and_what_is_refused(tmp_path):
-    """A table is one array; bytes that are no pixels, and columns that would lack their scale, are no values."""
-    fits = pytest.importorskip("astropy.io.fits")
-    columns = [fits.Column("a", "J", array=np.arange(4)), fits.Column("b", "D", array=np.linspace(0, 1, 4))]
-    hdus = [
-        fits.PrimaryHDU(),
-        fits.BinTableHDU.from_columns(columns, name="T"),
-        fits.BinTableHDU.from_columns(columns, name="S"),
-        fits.CompImageHDU(np.arange(10_000, dtype="i2").reshape(100, 100), name="C"),
-    ]
-    hdus[2].header["TSCAL1"] = 0.5
-    path = tmp_path / "x.fits"
-    fits.HDUList(hdus).writeto(path)
-
-    def opened(extension):
-        reader = KerchunkDriver("kerchunk.fits:FitsToZarr", {"extension": extension})
-        return vs.open_virtual_dataset(path, reader=reader).virtual.open()
-
-    table = opened(1)["T"].to_numpy()
-    with fits.open(path) as file:
-        for name in ("a", "b"):
-            np.testing.assert_array_equal(table[name], file[1].data[name])
-    with pytest.raises(
-        UnsupportedFeatureError, match=r"columns of the table 'S' have scale factors or offsets, \['TSCAL1'\]"
-    ):
-        opened("S")
-    with pytest.raises(UnsupportedFeatureError, match="the image 'C' is compressed by tiles"):
-        opened("C")
 
 
 @pytest.mark.parametrize(("nodata", "missing"), [(None, []), ("0", [0]), ("3", [3]), ("-9999", [])])

@@ -163,6 +163,15 @@ BUILT_IN = (
         suffixes=(".zarr",),
     ),
     Format(
+        name="fits",
+        title="FITS",
+        target="virtualstack.formats.fits.reader:FITS",
+        magic=((b"SIMPLE  =", (0,)),),
+        suffixes=(".fits", ".fit", ".fts"),
+        extra="fits",
+        modules=("astropy",),
+    ),
+    Format(
         name="numpy",
         title="NumPy arrays",
         target="virtualstack.formats.npy.reader:NumPy",
@@ -202,10 +211,6 @@ _HINTS = (
         b"\x0e\x03\x13\x01",
         "it is HDF4, another format than HDF5: convert it with h4toh5, or read it with a driver of kerchunk, "
         "reader=vs.readers.KerchunkDriver('kerchunk.hdf4:HDF4ToZarr')",
-    ),
-    (
-        b"SIMPLE  =",
-        "it is FITS, which a driver of kerchunk reads: reader=vs.readers.KerchunkDriver('kerchunk.fits:FitsToZarr')",
     ),
     (b"version https://git-lfs", "it is a Git LFS pointer, not the file: run 'git lfs pull'"),
 )

@@ -1,11 +1,10 @@
-"""Drivers of kerchunk as readers, and corrections of their references for FITS, HDF4 and TIFF files."""
+"""Drivers of kerchunk as readers, and corrections of their references for HDF4 and TIFF files."""
 
 from __future__ import annotations
 
 import importlib
 import importlib.util
 import json
-import re
 import struct
 from collections.abc import Callable, Iterator, Mapping
 from copy import deepcopy
@@ -17,7 +16,6 @@ from typing import Any, ClassVar
 from virtualstack.child.errors import LibraryError
 from virtualstack.child.pool import ChildDiedError
 from virtualstack.errors import (
-    Code,
     ForbiddenLocationError,
     MalformedFileError,
     MissingDependencyError,
@@ -34,17 +32,8 @@ from virtualstack.formats.tiff.structure import PrefetchingSource, TiffStructure
 from virtualstack.kerchunk.reader import Kerchunk
 from virtualstack.location import Location, local_path
 from virtualstack.manifests import ManifestArray, ManifestGroup
-from virtualstack.printable import counted, first_names
+from virtualstack.printable import counted
 from virtualstack.storage import LocalSource, Source, Storage
-
-_OTHERS = Remedy("choose other extensions with", options=Code("{'extension': ...}"))
-
-_FITS_BLOCK_BYTES, _FITS_CARD_BYTES = 2880, 80
-_MAX_HEADER_BYTES = 1000 * _FITS_BLOCK_BYTES
-"""Bytes before the data in which the header of an array is searched for."""
-
-_SCALED = re.compile(r"(TSCAL|TZERO)\d+")
-
 
 type _Correct = Callable[[str, dict[str, Any], dict[str, Any], Iterator[Any]], None]
 """Function that changes an array: its name, the documents of its metadata and attributes, and its references."""
@@ -62,67 +51,6 @@ def _corrected(references: dict[str, Any], correct: _Correct) -> dict[str, Any]:
         correct(begin.removesuffix("/"), array, attributes, chunks)
         refs |= {name: json.dumps(x) for name, x in zip(own, (array, attributes), strict=True)}
     return references
-
-
-def corrected_fits(references: dict[str, Any], source: Source, /) -> dict[str, Any]:
-    """Return references that read as the FITS standard defines.
-
-    Numbers of images are unpacked by ``scale_factor`` and ``add_offset`` (kerchunk 0.2.10 divides by BSCALE). BLANK
-    marks missing values, and 0 does not. Scaled columns of tables are refused, since kerchunk refers to their stored
-    numbers. Unsigned numbers of 64 bits are refused, since scaling would round them.
-    """
-    url = source.location.url
-
-    def refused(name: str, reason: str, remedy: str, feature: str) -> UnsupportedFeatureError:
-        message = f"'{url}': {reason}"
-        return UnsupportedFeatureError(message, Remedy(remedy), _OTHERS, url=url, variable=name, feature=feature)
-
-    def correct(name: str, array: dict[str, Any], attributes: dict[str, Any], chunks: Iterator[Any]) -> None:
-        chunk = next((x for x in chunks if isinstance(x, list)), ())
-        if len(chunk) > 1 and _is_compressed(source, int(chunk[1])):
-            raise refused(
-                name,
-                f"the image '{name}' is compressed by tiles, which kerchunk would read as pixels",
-                "decompress the file with funpack",
-                "tile-compressed FITS image",
-            )
-        packed = sorted(k for k, x in attributes.items() if _SCALED.fullmatch(k) and x != float(k.startswith("TSCAL")))
-        if packed:
-            raise refused(
-                name,
-                f"columns of the table '{name}' have scale factors or offsets, {first_names(packed)}, which kerchunk "
-                "ignores",
-                "read the table with astropy",
-                "scaled FITS columns",
-            )
-        array["fill_value"] = None
-        for codec in array.get("filters") or []:
-            if codec.get("id") == "fixedscaleoffset":
-                if str(codec["astype"])[1:] == "i8" and (codec["scale"], codec["offset"]) == (1, 1 << 63):
-                    raise refused(
-                        name,
-                        f"the image '{name}' has unsigned integers of 64 bits, which would be rounded, since BZERO is "
-                        "applied in floating point",
-                        "read the image with astropy",
-                        "unsigned FITS numbers of 64 bits",
-                    )
-                array |= {"dtype": codec["astype"], "filters": None}
-                attributes |= {"scale_factor": codec["scale"], "add_offset": codec["offset"]}
-        blank = attributes.get("BLANK")
-        if isinstance(blank, int) and not isinstance(blank, bool) and str(array["dtype"])[1:2] in ("i", "u"):
-            attributes["_FillValue"] = blank
-
-    return _corrected(references, correct)
-
-
-def _is_compressed(source: Source, offset: int) -> bool:
-    """Return whether the header before the data has ZIMAGE."""
-    begin = max(offset - _MAX_HEADER_BYTES, offset % _FITS_BLOCK_BYTES, 0)
-    head = source.read(begin, min(offset, source.size) - begin) if begin < source.size else b""
-    starts = [at for at in range(0, len(head), _FITS_BLOCK_BYTES) if head.startswith((b"XTENSION=", b"SIMPLE  ="), at)]
-    header = head[starts[-1] if starts else 0 :]
-    cards = (header[at : at + _FITS_CARD_BYTES] for at in range(0, len(header), _FITS_CARD_BYTES))
-    return any(card.startswith(b"ZIMAGE  =") and card[10:30].strip().startswith(b"T") for card in cards)
 
 
 _DRIVER = "HDF4ToZarr"
@@ -247,11 +175,13 @@ _HDF5 = b"\x89HDF\r\n\x1a\n"
 _OF_THE_EXTRA = frozenset({"kerchunk", "fastparquet", "fsspec"})
 
 _CORRECTIONS: Mapping[str, Callable[[dict[str, Any], Source], dict[str, Any]]] = {
-    "kerchunk.fits": corrected_fits,
     "kerchunk.hdf4": corrected_hdf4,
     "kerchunk.tiff": corrected_tiff,
 }
 """Function that corrects the references of a driver, by the module of the driver."""
+
+_REPLACED = {"kerchunk.fits": "fits"}
+"""Reader of virtualstack that stands in for a driver, by the module of the driver."""
 
 _MENDED: Mapping[str, Callable[[str], Any]] = {"kerchunk.hdf4": big_endian}
 """Function that returns a changed copy of a driver's module, by the name of the module."""
@@ -259,9 +189,9 @@ _MENDED: Mapping[str, Callable[[str], Any]] = {"kerchunk.hdf4": big_endian}
 
 @dataclass(frozen=True, slots=True)
 class KerchunkDriver:
-    """Reader of files that a driver of kerchunk translates, such as FITS and HDF4.
+    """Reader of files that a driver of kerchunk translates, such as HDF4.
 
-    The references of the driver are read unchanged, except for known errors in references for FITS, HDF4 and TIFF. The
+    The references of the driver are read unchanged, except for known errors in references for HDF4 and TIFF. The
     driver may read the whole file; it must be trusted.
 
     When to use: for formats without a reader in virtualstack. Alternatives: a reader of ``vs.readers``, which checks
@@ -272,7 +202,8 @@ class KerchunkDriver:
     driver
         ``"module:name"`` of a class or function, or the object itself. It is called with the URL, ``storage_options=``
         for fsspec and ``options``. It returns references, as a mapping or a list of mappings, or an object whose method
-        ``translate()`` does. FITS is ``"kerchunk.fits:FitsToZarr"``, HDF4 is ``"kerchunk.hdf4:HDF4ToZarr"``.
+        ``translate()`` does. HDF4 is ``"kerchunk.hdf4:HDF4ToZarr"``. The driver for FITS is refused, since it scales
+        values in another way than the standard: :class:`~virtualstack.readers.FITS` reads them.
     options
         Further keyword arguments, such as ``{"extension": 1}``.
     number
@@ -285,8 +216,8 @@ class KerchunkDriver:
     Examples
     --------
     >>> import virtualstack as vs
-    >>> reader = vs.readers.KerchunkDriver("kerchunk.fits:FitsToZarr", {"extension": 1})
-    >>> vds = vs.open_virtual_dataset("image.fits", reader=reader)  # doctest: +SKIP
+    >>> reader = vs.readers.KerchunkDriver("kerchunk.hdf4:HDF4ToZarr")
+    >>> vds = vs.open_virtual_dataset("granule.hdf", reader=reader)  # doctest: +SKIP
 
     A driver may be any function that returns references:
 
@@ -325,6 +256,8 @@ class KerchunkDriver:
             The driver cannot translate the source, or does not return references.
         ForbiddenLocationError
             The source is an HDF5 file with links or values in other files, which the HDF5 library would open.
+        UnsupportedFeatureError
+            The driver is known to return wrong values, and virtualstack has a reader of its own.
         ReaderError
             The driver or another module that it needs does not exist, or ``number`` is not one of its sets of
             references.
@@ -334,6 +267,13 @@ class KerchunkDriver:
         source = storage.source(url)
         driver = self._driver(url)
         module = getattr(driver, "__module__", "")
+        if module in _REPLACED:
+            raise UnsupportedFeatureError(
+                f"'{url}': the driver {self._words()} returns other values than the format defines",
+                Remedy("read the file with", reader=_REPLACED[module]),
+                url=url,
+                feature="driver of kerchunk",
+            )
         if module in _MENDED:
             driver = getattr(_MENDED[module](module), driver.__name__, driver)
         _check_alone(source, module, storage)

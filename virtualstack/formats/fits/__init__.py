@@ -1,0 +1,1 @@
+"""FITS: images and tables of all HDUs. astropy parses the cards of headers."""
