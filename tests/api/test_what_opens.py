@@ -94,7 +94,22 @@ ROWS: dict[str, tuple[str, Callable[[Place], Any]]] = {
     "`io.BytesIO`": (NONE, lambda x: opened(io.BytesIO(x.bytes))),
     "`bytes`": (NONE, lambda x: x.bytes),
     "a dict of kerchunk references": (FILE, lambda x: x.references()),
+    "a repository, session or store of Icechunk": (FILE, lambda x: _repository(x)),
 }
+
+
+def _repository(place: Place) -> Any:
+    """Return a repository in memory whose virtual chunks are those of the file."""
+    icechunk = pytest.importorskip("icechunk")
+    prefix = f"file://{place.path.parent}/"
+    config = icechunk.RepositoryConfig.default()
+    config.set_virtual_chunk_container(icechunk.VirtualChunkContainer(prefix, icechunk.local_filesystem_store(prefix)))
+    access = icechunk.containers_credentials({prefix: icechunk.Credentials.LocalFileSystemAccess()})
+    made = icechunk.Repository.create(icechunk.in_memory_storage(), config, authorize_virtual_chunk_access=access)
+    session = made.writable_session("main")
+    vs.open_virtual_dataset(place.path, loadable_variables=["time"]).virtual.to_icechunk(session.store)
+    session.commit("day")
+    return made
 
 
 def _web_store(place: Place) -> HTTPStore:

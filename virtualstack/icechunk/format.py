@@ -210,7 +210,7 @@ type PlaceBatch = tuple[NDArray[Any], NDArray[Any], list[str], NDArray[Any], NDA
 NATIVE = "icechunk-chunk://"
 """Root of the URLs of repository chunks whose files are not known; such URLs cannot be read."""
 
-_KIND_NATIVE, _KIND_VIRTUAL, _KIND_INLINE = 1, 2, 3
+KIND_NATIVE, _KIND_VIRTUAL, _KIND_INLINE = 1, 2, 3
 
 _KEPT = "/!$&'()*+,;=:@~[]|^-._"
 """Characters that are not percent-encoded in the path of a URL, nor in the prefixes of Icechunk's containers."""
@@ -307,7 +307,7 @@ def place_batches(
             )
         found = np.zeros(len(kinds), ENTRY)
         found["offset"], found["length"] = offsets, lengths
-        virtual, native = np.flatnonzero(kinds == _KIND_VIRTUAL), np.flatnonzero(kinds == _KIND_NATIVE)
+        virtual, native = np.flatnonzero(kinds == _KIND_VIRTUAL), np.flatnonzero(kinds == KIND_NATIVE)
         names = np.array(paths, object)
         if virtual.size:
             known = known or _by_cell(checksums(), grid, where)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import math
-from collections.abc import AsyncIterator, Iterable, Mapping, Sequence
+from collections.abc import AsyncIterator, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from itertools import repeat
 from types import MappingProxyType
@@ -23,8 +23,10 @@ from virtualstack.errors import (
 )
 from virtualstack.formats.base import ReadOptions
 from virtualstack.icechunk.format import (
+    KIND_NATIVE,
     NATIVE,
     Checksums,
+    PlaceBatch,
     import_icechunk,
     join_checksums,
     node_id,
@@ -33,12 +35,13 @@ from virtualstack.icechunk.format import (
     read_reason,
 )
 from virtualstack.icechunk.places import repository_storage
-from virtualstack.location import absolute_url
+from virtualstack.location import Location, absolute_url
 from virtualstack.manifests import ENTRY, FIRST, INLINE, ChunkManifest, Manifest, ManifestGroup
 from virtualstack.manifests.cells import check_count
 from virtualstack.manifests.grid import chunk_key
 from virtualstack.printable import first_names
 from virtualstack.storage import Storage
+from virtualstack.storage.sessions import SessionStore
 from virtualstack.storage.threads import concurrently
 from virtualstack.zarr.metadata.array import ArrayMetadata, paged_manifest
 from virtualstack.zarr.metadata.attributes import parse_json
@@ -109,6 +112,11 @@ class Icechunk:
         """
         url = url.rstrip("/")
         icechunk = import_icechunk(_READING, url=url)
+        held = storage.given_for(url)
+        if isinstance(held, SessionStore):
+            if self._version() != Icechunk()._version():
+                raise ValueError("a session has one snapshot: pass repo.readonly_session(...) without branch or tag")
+            return _group(held.store, "", url, url, options, storage, held=held)
         repository, session = self._session(icechunk, url, storage)
         try:
             # the synchronous function holds the GIL while it waits for a server
@@ -226,6 +234,7 @@ def _group(
     storage: Storage,
     manifests: Mapping[str, _Files] = MappingProxyType({}),
     sources: SessionSources | None = None,
+    held: SessionStore | None = None,
 ) -> ManifestGroup:
     documents: dict[str, bytes] = {}
     sync(_documents(store, path, "", documents))
@@ -248,6 +257,7 @@ def _group(
             storage=storage,
             manifests=manifests.get(at),
             sources=sources,
+            held=held,
         )
         return paged_manifest(pages, described, path=at, where=where), 0
 
@@ -291,21 +301,25 @@ class ChunkPages:
     storage: Storage
     manifests: _Files | None
     sources: SessionSources | None
+    held: SessionStore | None
 
     def read(self, page: int, /) -> ChunkManifest:
         """Look up all chunks."""
         icechunk = import_icechunk(_READING, url=self.url)
         where = f"{self.path}' of '{self.where}"
         try:
+            batches = self.store.array_chunk_iterator(f"/{self.path}", _BATCH_CHUNKS)
             manifest = place_batches(
-                self.store.array_chunk_iterator(f"/{self.path}", _BATCH_CHUNKS),
+                batches if self.held is None else self._by_key(batches),
                 self.metadata,
                 checksums=self._checksums,
-                root=NATIVE if self.url is None else f"{self.url}/chunks/",
+                root=NATIVE if self.url is None else f"{self.url}/chunks/" if self.held is None else f"{self.url}/",
                 where=where,
             )
             # a chunk of the repository itself may be a link, also in a repository of a stranger
             self.storage.check([x.url for x in manifest.locations if not x.url.startswith(NATIVE)])
+            if self.held is not None:
+                manifest = self._as_icechunk_reads(manifest, self.held)
             if self.sources is not None:
                 self.sources.note(manifest, self.store, self.path, self.metadata)
             if self.url is None:
@@ -314,7 +328,7 @@ class ChunkPages:
         except icechunk.IcechunkError as error:
             raise StorageError(
                 f"the references of '{where}' cannot be read by Icechunk: {read_reason(error)}. Try again, or "
-                "restore the repository",
+                "restore the repository or its sources",
                 url=self.url,
             ) from error
 
@@ -335,6 +349,29 @@ class ChunkPages:
     def complete(self, entries: ChunkManifest, rows: Any, /) -> ChunkManifest:
         """Return the entries unchanged: a page is always complete."""
         return entries
+
+    def _by_key(self, batches: Iterable[PlaceBatch]) -> Iterator[PlaceBatch]:
+        """Yield batches with the keys of repository chunks, by which a session reads them, instead of their ids."""
+        for cells, kinds, paths, offsets, lengths, inlined in batches:
+            is_own = kinds == KIND_NATIVE
+            for i in np.flatnonzero(is_own).tolist():
+                paths[i] = chunk_key(self.path, cells[i].tolist())
+            yield cells, kinds, paths, np.where(is_own, 0, offsets), lengths, inlined
+
+    def _as_icechunk_reads(self, manifest: ChunkManifest, held: SessionStore) -> ChunkManifest:
+        """Return the manifest with the present versions of its sources, of which Icechunk has read each chunk.
+
+        Icechunk compares each virtual chunk with its checksum, which a session does not list.
+        """
+        codes = [FIRST + i for i, x in enumerate(manifest.locations) if not x.url.startswith(f"{self.url}/")]
+        found = self.storage.look_up([manifest.locations[code - FIRST].url for code in codes])
+        rows = np.flatnonzero(np.isin(manifest.entries["location"], codes))
+        held.read((chunk_key(self.path, cell), (0, 1)) for cell in _cells(rows, self.metadata))
+        locations = list(manifest.locations)
+        for code, location in zip(codes, found, strict=True):
+            if isinstance(location, Location):
+                locations[code - FIRST] = location
+        return replace(manifest, locations=tuple(locations))
 
     def _in_shards(self, held: ChunkManifest, shards: Shards, where: str) -> ChunkManifest:
         """Return the manifest of the chunks inside shards; Icechunk reads the indexes of the shards."""

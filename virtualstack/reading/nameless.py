@@ -20,14 +20,16 @@ def inline_nameless(
 
     def change(array: ManifestArray) -> ManifestArray:
         array = _in_file(array, reached.with_access(array.access))
+        if array.access is not None and any(prefix.startswith(BYTES) for prefix, _ in array.access.given):
+            array = array.whole()  # of a session, only the pages name the chunks
         found = next((x.url for x in array.manifest.tables.locations if x.url.startswith((BYTES, *ARCHIVES))), None)
         if found is None:
             return array
         if array.nbytes > inline_limit:
             raise WriterError(
                 f"variable '{array.name}' has chunks in '{found}', which references cannot name: an object of this "
-                f"process, such as a BytesIO, or a compressed member of an archive. The {array.nbytes} bytes of the "
-                f"variable are more than the {inline_limit} that are written into references. Write the object to a "
+                "process, such as a BytesIO or a session of Icechunk, or a compressed member of an archive. The "
+                f"{array.nbytes} bytes of the variable are more than the {inline_limit} that are written into references. Write the object to a "
                 "file or an object store, or unpack the archive",
                 variable=array.name,
                 feature="bytes without a URL",

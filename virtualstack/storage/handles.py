@@ -21,11 +21,12 @@ from virtualstack.storage.backends import is_backend
 from virtualstack.storage.listing import found_url
 from virtualstack.storage.memory import HeldBytes
 from virtualstack.storage.registry import SERVERS, Storage
+from virtualstack.storage.sessions import SessionStore
 
 FORMS = (
     "a path, a URL, a pathlib.Path or a UPath, a file that is open for reading bytes (of fsspec too), an "
-    "fsspec.OpenFile, bytes or a BytesIO, a dict of kerchunk references, an fsspec mapper, or a pair of a store "
-    "(obstore, obspec) or fsspec filesystem and a path in it"
+    "fsspec.OpenFile, bytes or a BytesIO, a dict of kerchunk references, an fsspec mapper, a repository or session of "
+    "Icechunk, or a pair of a store (obstore, obspec) or fsspec filesystem and a path in it"
 )
 """What opens, for messages."""
 
@@ -55,6 +56,7 @@ def is_one(obj: object, /) -> bool:
         or (isinstance(obj, tuple) and len(obj) == 2 and isinstance(obj[1], str) and _is_reached(obj[0]))
         or callable(getattr(obj, "read", None))
         or isinstance(getattr(obj, "path", None), str)
+        or _is_icechunk(obj)
     )
 
 
@@ -81,6 +83,10 @@ def find_handle(obj: Any, /) -> Handle:
             return _of_store(*obj)
     if type(obj).__module__.startswith("upath."):
         return _of_upath(obj)
+    if _is_icechunk(obj):
+        held = SessionStore.of(obj)
+        root = f"{BYTES}session-{id(held.store):x}.icechunk"
+        return Handle(root, f"{root}/", held)
     filesystem = getattr(obj, "fs", None)
     if getattr(obj, "compression", None):  # its bytes are not those at its path
         return _of_file(obj) if callable(getattr(obj, "read", None)) else _of_compressed(obj)
@@ -116,6 +122,10 @@ def _is_filesystem(obj: object) -> bool:
 
 def _is_reached(obj: object) -> bool:
     return _is_filesystem(obj) or is_backend(obj)
+
+
+def _is_icechunk(obj: object) -> bool:
+    return type(obj).__module__ in ("icechunk.repository", "icechunk.session", "icechunk.store")
 
 
 def _path_in(obj: Any) -> str:

@@ -69,4 +69,5 @@ def open_target(url: str, backend: Any, prefix: str, /) -> NoReturn:
 def _translate(error: Exception, url: str) -> NoReturn:
     if isinstance(error, FileNotFoundError):
         raise SourceNotFoundError(f"there is nothing at '{url}': {error}. Check the URL", url=url) from error
-    raise StorageError(f"'{url}' cannot be reached: {error!r}. Check the store in storage=", url=url) from error
+    reason = f"{type(error).__name__}: {error}".partition("\n")[0]
+    raise StorageError(f"'{url}' cannot be reached: {reason}. Check the store in storage=", url=url) from error
