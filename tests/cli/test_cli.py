@@ -672,6 +672,7 @@ def test_verbose_shows_the_whole_message(tmp_path, capsys):
     assert len(short) < len(long)
     assert len(short) <= 360
     assert "--rewrite" in short
+    assert "write a vstack" in short.lower()  # which helps always
 
 
 # -- samples ----------------------------------------------------------------------------------------------------

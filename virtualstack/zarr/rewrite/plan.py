@@ -19,7 +19,7 @@ from virtualstack.codecs.cf import CF
 from virtualstack.codecs.codec import Codec
 from virtualstack.codecs.equivalence import decoding_part
 from virtualstack.codecs.pipeline import split_elementwise
-from virtualstack.errors import Remedy
+from virtualstack.errors import UNCHANGED, Remedy
 from virtualstack.manifests import INLINE, ChunkEncoding, ChunkGrid, ChunkManifest, Fill, ManifestArray, repack
 from virtualstack.manifests.cells import distinct_rows
 from virtualstack.manifests.encoding import native
@@ -95,15 +95,16 @@ class RewritePlan:
         return self.part(max(min(enough, self.most_bytes * len(self.cells)), self.nbytes))
 
     def remedies(self) -> list[Remedy]:
-        """Return which budget suffices, and which is sure to suffice if the values may not fit."""
-        words = "allow {}"
-        if not self.budget().endswith("%"):
-            words += ", which copies the values"
-        if self.is_sure:
-            return [Remedy(words, rewrite=self.budget())]
-        words += ", if the packing or dtype of the other chunks can store their values"
-        anew = plan_anew(self.array, self.target)
-        return [Remedy(words, rewrite=self.budget()), *([] if anew is None else [anew.to_re_encode()])]
+        """Return what helps, the best first: a budget below the stored bytes, a vstack, budgets that copy values."""
+        is_part = self.budget().endswith("%")
+        words = "allow {}" if is_part else "allow {}, which copies the values"
+        anew = None
+        if not self.is_sure:
+            words += ", if the packing or dtype of the other chunks can store their values"
+            anew = plan_anew(self.array, self.target)
+        found = [Remedy(words, rewrite=self.budget())]
+        found.insert(int(is_part), UNCHANGED[0])
+        return found if anew is None else [*found, anew.to_re_encode()]
 
     def to_re_encode(self) -> Remedy:
         """Return the budget for this plan."""

@@ -95,7 +95,7 @@ def _fit(
         if budget is None:
             _refuse_absent_parts(plan)
             what = f"cannot be written as {target.name}: {reason}. {plan} would have to be re-encoded and stored with"
-            raise _error(array, f"{what} the references", *plan.remedies(), *UNCHANGED, feature=reason)
+            raise _error(array, f"{what} the references", *plan.remedies(), *UNCHANGED[1:], feature=reason)
     try:
         changed = repack(rewrite(plan, limit, storage))
     except WriterError:
@@ -184,7 +184,7 @@ def _carried_out(plan: RewritePlan, limit: int, storage: Storage) -> ManifestArr
                     rest = len(plan.cells) - done
                     most = total + rest * max(plan.most_bytes, -(-total // done))
                     remedy = Remedy("allow {}, which is the most it can be", rewrite=plan.part(most))
-                    raise _over_budget(plan, total + -(-total * rest // done), [remedy], limit)
+                    raise _over_budget(plan, total + -(-total * rest // done), [remedy, UNCHANGED[0]], limit)
         finally:
             pool.shutdown(cancel_futures=True)
     manifest = replace(plan.manifest, entries=entries, inline=b"".join(heap))
@@ -200,7 +200,7 @@ def _encoded(plan: RewritePlan, cell: int, storage: Storage) -> bytes:
 
 def _over_budget(plan: RewritePlan, nbytes: int, remedies: Sequence[Remedy], limit: int) -> WriterError:
     what = f"has {plan} that must be re-encoded; this takes about {nbytes:,} bytes, more than the {limit:,} allowed"
-    return _error(plan.array, what, *remedies, UNCHANGED[0])
+    return _error(plan.array, what, *remedies)
 
 
 def _refuse_absent(array: ManifestArray, target: str) -> None:
