@@ -21,7 +21,6 @@ from virtualstack.storage.backends import is_backend
 from virtualstack.storage.listing import found_url
 from virtualstack.storage.memory import HeldBytes
 from virtualstack.storage.registry import SERVERS, Storage
-from virtualstack.storage.sessions import SessionStore
 
 FORMS = (
     "a path, a URL, a pathlib.Path or a UPath, a file that is open for reading bytes (of fsspec too), an "
@@ -84,6 +83,8 @@ def find_handle(obj: Any, /) -> Handle:
     if type(obj).__module__.startswith("upath."):
         return _of_upath(obj)
     if _is_icechunk(obj):
+        from virtualstack.storage.sessions import SessionStore
+
         held = SessionStore.of(obj)
         root = f"{BYTES}session-{id(held.store):x}.icechunk"
         return Handle(root, f"{root}/", held)
