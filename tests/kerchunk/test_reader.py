@@ -188,6 +188,13 @@ def test_whole_files_and_caches(tmp_path):
     assert manifest.entries["length"].tolist() == [4, 4]
 
 
+def test_an_address_of_ipv6_is_no_chained_url(tmp_path):
+    """Though it has '::'."""
+    refs = references(**{"v/0": ["http://[2001:db8::1]:80/c", 0, 4]})
+    (tmp_path / "refs.json").write_text(json.dumps(refs))
+    assert read(tmp_path / "refs.json")["v"].in_memory().locations == (Location("http://[2001:db8::1]:80/c"),)
+
+
 @pytest.mark.filterwarnings("ignore:The 'fastparquet' engine is deprecated")
 @pytest.mark.parametrize("form", ["json", "parquet"])
 @pytest.mark.parametrize("spelling", ["{}", "/{}", "memory://{}"])

@@ -133,8 +133,8 @@ def _without_caches(url: str) -> str:
     *outer, inner = url.split("::")
     if all(name in _CACHES for name in outer):
         return inner
-    if "://" not in outer[0] and "/" in outer[0]:
-        return url  # a file name that happens to have '::'
+    if "[" in outer[0] or ("://" not in outer[0] and "/" in outer[0]):
+        return url  # the address of an IPv6 host, or a file name that happens to have '::'
     raise UnsupportedFeatureError(
         f"'{url}' is reached through '{outer[0]}', where byte ranges are not those of the file itself: unpack the "
         "file first",
