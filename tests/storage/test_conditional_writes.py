@@ -1,5 +1,7 @@
 """Targets find out whether their server heeds the condition that a key must not exist."""
 
+from weakref import WeakSet
+
 import fsspec
 import obstore.store
 import pytest
@@ -37,17 +39,31 @@ KINDS = ["s3", "gs", "az", "store", "fsspec"]
 
 @pytest.mark.parametrize("kind", KINDS)
 def test_a_server_that_heeds_conditions(kind):
-    """Three requests in a process show it, the first writer wins, and nothing else stays in the bucket."""
+    """Three requests in a process show it, the first writer wins, and nothing stays beside files of users."""
     with ObjectServer() as server:
         target = target_of(kind, server)
-        assert target.put_if_absent("a/k", b"1") is True
+        assert target.put_if_absent("k", b"1") is True
         probing = server.requests.total()
         assert probing <= 4
-        assert target.put_if_absent("a/k", b"2") is False
-        assert target.put_if_absent("a/l", b"3") is True
+        assert target.put_if_absent("k", b"2") is False
+        assert target.put_if_absent("l", b"3") is True
         assert server.requests.total() == probing + 2
         assert sorted(path.rpartition("/")[2] for path in server.objects) == ["k", "l"]
-        assert target.get("a/k") == b"1"
+        assert target.get("k") == b"1"
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_one_request_of_a_process_shows_it_in_a_store(kind, monkeypatch):
+    """An object stays in the folder of the store, which the next process finds."""
+    with ObjectServer() as server:
+        assert target_of(kind, server).put_if_absent(".s/a/k", b"1") is True
+        before, n_puts = dict(server.objects), server.requests["PUT"]
+        monkeypatch.setattr("virtualstack.storage.target._CHECKED", WeakSet())  # as in another process
+        assert target_of(kind, server).put_if_absent(".s/a/l", b"1") is True
+        assert server.requests["PUT"] == n_puts + 2
+        assert server.requests["DELETE"] == server.requests["POST"] == 0
+        (path,) = server.objects.keys() - before.keys()
+        assert path.endswith("b/x/.s/a/l")
 
 
 @pytest.mark.parametrize("kind", KINDS)
@@ -55,10 +71,10 @@ def test_a_server_that_ignores_conditions(kind):
     """The writer is told before it writes, and no object of anybody is replaced."""
     with ObjectServer("ignored") as server:
         target = target_of(kind, server)
-        target.put("a/k", b"1")
+        target.put("k", b"1")
         for _ in range(2):
             with pytest.raises(WriterError, match="ignores conditions") as caught:
-                target.put_if_absent("a/k", b"2")
+                target.put_if_absent("k", b"2")
         assert ("conditional_put" in str(caught.value)) == target.url.startswith("s3")
         assert list(server.objects.values()) == [b"1"]
 

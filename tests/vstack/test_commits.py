@@ -246,7 +246,7 @@ def test_chunks_of_a_snapshot_that_was_expired(url, tmp_path):
         Change(url, added(u=old)).commit()
 
 
-@pytest.mark.parametrize("key", [refs_key, lambda name: values_key(name, 0)])
+@pytest.mark.parametrize("key", [lambda name: refs_key(name, 0), lambda name: values_key(name, 0)])
 def test_a_segment_that_was_taken_for_a_left_one(url, monkeypatch, key):
     """What took longer than the grace period may have been deleted before its commit."""
     monkeypatch.setattr(commits, "GRACE_SECONDS", -1.0)

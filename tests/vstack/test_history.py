@@ -6,11 +6,9 @@ import shutil
 from datetime import UTC, date, datetime, timedelta, timezone
 
 import numpy as np
-import orjson
 import pandas as pd
 import pytest
 import xarray as xr
-import zarr
 from werkzeug.serving import WSGIRequestHandler
 
 import virtualstack as vs
@@ -19,7 +17,7 @@ from tests.vstack.stores import Change, added, appended, create, objects_of, ope
 from virtualstack.errors import SourceNotFoundError, StorageError
 from virtualstack.storage import ObjectStore, Storage
 from virtualstack.vstack.format.history import hint, number_at, read_entry
-from virtualstack.vstack.format.names import HINT, SNAPSHOTS, bundle_key, count_seconds, format_time, snapshot_key
+from virtualstack.vstack.format.names import SNAPSHOTS, count_seconds, format_time, snapshot_key
 from virtualstack.vstack.repository import Repository
 from virtualstack.vstack.write import commit as commits
 
@@ -259,52 +257,6 @@ def test_a_log_behind_a_web_server(url):
     assert [entry.number for entry in log] == list(range(9, -1, -1))
 
 
-@pytest.mark.parametrize(
-    "change",
-    [
-        lambda made: made.isel(time=slice(0, 1)),
-        lambda made: made.assign({"t": made["t"].assign_attrs(units="degC")}),
-        lambda made: made.rename(time="when"),
-    ],
-    ids=["shape", "attributes", "names"],
-)
-def test_zarr_sees_other_metadata_of_the_same_chunks(tmp_path, change):
-    """Variables whose chunks are where they were, but not what is said of them, are written to the view too."""
-    with xr.set_options(keep_attrs=True):
-        made = xr.Dataset({"t": (("time", "x"), np.ones((3, 4)), {"units": "K"})})
-        made.to_netcdf(tmp_path / "a.nc", engine="h5netcdf")
-        url = tmp_path / "x.vstack"
-        vs.open_virtual_dataset(tmp_path / "a.nc").virtual.to_vstack(url)
-        wanted = change(vs.open_virtual_dataset(url))
-        wanted.virtual.to_vstack(url, mode="w")
-    seen = zarr.open_array(url / "t", mode="r")
-    assert seen.shape == wanted["t"].shape
-    assert seen.metadata.dimension_names == wanted["t"].dims
-    assert seen.attrs["units"] == wanted["t"].attrs["units"]
-
-
-def test_a_view_of_a_damaged_snapshot(url, tmp_path):
-    """What was committed is there, though zarr's view cannot be changed to it: that is a warning."""
-    objects = objects_of(url)
-    objects.target.put(HINT, hint(3))  # a writer was killed behind its commit
-    name = opened(url, 3)[1].bundle.name
-    objects.target.put(bundle_key(name), b"damaged")
-    change = Change(url, added(w=virtual(tmp_path, [1], "w")))
-    with pytest.warns(UserWarning, match="snapshot 10 .* is committed, but its view for zarr could not be written"):
-        assert change.commit().number == 10
-    assert values_of(url, "w") == [1]
-
-
-def test_a_view_behind_a_damaged_snapshot(url, tmp_path):
-    """One that is not shown hinders nobody."""
-    objects = objects_of(url)
-    objects.target.put(HINT, hint(3))
-    objects.target.put(snapshot_key(6), b"damaged")
-    Change(url, added(w=virtual(tmp_path, [1], "w"))).commit()
-    assert orjson.loads(objects.get(HINT, most=1 << 20))["attributes"]["virtualstack"]["snapshot"] == 10
-    assert "w" in zarr.open_group(url, mode="r")
-
-
 @pytest.fixture
 def served(tmp_path, s3):
     """A store of four files one after the other, which lies in a bucket too, as `opened/x.vstack`."""
@@ -349,31 +301,6 @@ def test_a_store_in_a_bucket_that_may_not_be_listed(served):
         assert [x.number for x in Repository.open("s3://b/x.vstack", storage=storage).log()] == [3, 2, 0]
         with pytest.raises(StorageError, match="access denied: "):
             Repository.open("s3://b/y.vstack", storage=storage)
-
-
-SHAPES = {
-    "several": {"a": np.arange(3)},
-    "one": {"a": np.array(5)},
-    "group": {"a/c": np.arange(3)},
-    "group of one": {"a/c": np.array(3)},
-    "groups": {"a/c/c": np.arange(2)},
-}
-
-
-@pytest.mark.parametrize("hinted", [True, False])
-@pytest.mark.parametrize("before", SHAPES)
-def test_zarr_sees_what_came_into_the_place_of_another_thing(tmp_path, before, hinted):
-    """On a disk the chunk of a number is a file where others have a folder of chunks."""
-    for after in SHAPES:
-        url = tmp_path / after / "x.vstack"
-        for values in (SHAPES[before], SHAPES[after], SHAPES[before]):
-            nodes = {path.rpartition("/")[::2]: (("x",) * x.ndim, x) for path, x in values.items()}
-            tree = xr.DataTree.from_dict({f"/{path}": xr.Dataset({name: x}) for (path, name), x in nodes.items()})
-            tree.virtual.to_vstack(url, mode="w")
-            for path, expected in values.items():
-                np.testing.assert_array_equal(zarr.open_group(url, mode="r")[path][...], expected)
-            if not hinted:
-                (url / HINT).unlink()
 
 
 def test_a_repository_is_shown_by_its_variables(url, tmp_path):

@@ -1,7 +1,6 @@
 """Loaded variables and attributes that are no plain numbers or text."""
 
 import itertools
-import re
 import sys
 from datetime import datetime
 
@@ -15,11 +14,10 @@ import virtualstack as vs
 from tests.data.arrays import inline_chunks
 from tests.data.watching import recorded_calls
 from virtualstack.dataset.encode import to_group
-from virtualstack.errors import VirtualValuesError, WriterError
+from virtualstack.errors import WriterError
 from virtualstack.manifests import ManifestGroup
 from virtualstack.vstack.format.archive import Archive
 from virtualstack.vstack.save import save
-from virtualstack.zarr.view import make_view
 
 
 def cube(labels=(1, 2, 3), **attributes):
@@ -141,7 +139,7 @@ def test_attributes_that_lie_too_deep_are_refused(tmp_path):
 
 @pytest.mark.parametrize("shape", [(1 << 23,), (1 << 12, 1 << 11)])
 def test_a_large_loaded_variable_is_stored_once(tmp_path, monkeypatch, shape):
-    """In compressed chunks, which are read once; zarr refuses it, and reads its coordinates."""
+    """In compressed chunks, which are read once."""
     n_read = recorded_calls(monkeypatch, Archive, "heap", lambda self, segment, offsets, lengths: int(lengths.sum()))
     values = np.random.default_rng(0).integers(0, 250, shape).astype("u2")
     dims = ("y", "x")[: values.ndim]
@@ -153,29 +151,6 @@ def test_a_large_loaded_variable_is_stored_once(tmp_path, monkeypatch, shape):
     np.testing.assert_array_equal(found["v"].values, values)
     assert sum(n_read) < 0.6 * values.nbytes
     assert max(found["v"].encoding["chunks"]) < max(shape)
-    shown = zarr.open_group(tmp_path / "x.vstack", mode="r")
-    np.testing.assert_array_equal(shown["y"][...], np.arange(shape[0]))
-    with pytest.raises(VirtualValuesError):
-        shown["v"][0]
-
-
-def test_the_view_of_an_earlier_version_is_replaced(tmp_path):
-    """It has the values of all loaded variables; the hint does not say how it was made."""
-    path, values = tmp_path / "x.vstack", np.arange(3 << 14, dtype=float)
-    xr.Dataset({"v": ("x", values), "w": ("x", values)}, {"x": np.arange(len(values))}).virtual.to_vstack(path)
-    hint = path / ".vstack/zarr.json"
-    repo = vs.Repository.open(path)
-    for key, data in make_view(repo._opened.group(repo.snapshot)):
-        (path / key).parent.mkdir(parents=True, exist_ok=True)
-        (path / key).write_bytes(data)
-    hint.write_text(re.sub(',"view":[0-9]', "", hint.read_text()))
-    np.testing.assert_array_equal(zarr.open_group(path, mode="r")["v"][...], values)
-    repo.write("v", {"x": 0}, 5.0)
-    assert not list(path.glob("[vw]/c/*"))
-    for name in "vw":
-        with pytest.raises(VirtualValuesError):
-            zarr.open_group(path, mode="r")[name][0]
-    assert zarr.open_group(path, mode="r")["x"][-1] == len(values) - 1
 
 
 def test_a_loaded_variable_that_grows(tmp_path):
@@ -185,7 +160,6 @@ def test_a_loaded_variable_that_grows(tmp_path):
         part = xr.Dataset({"v": (("x", "y"), values[a:b])}, {"x": np.arange(a, b)})
         part.virtual.to_vstack(path, append_dim="x" if a else None)
     np.testing.assert_array_equal(xr.open_dataset(path, engine="virtualstack")["v"].values, values)
-    np.testing.assert_array_equal(zarr.open_group(path, mode="r")["x"][...], np.arange(len(values)))
 
 
 def test_inline_chunks_without_bytes_are_told_from_those_behind_them(tmp_path):

@@ -15,7 +15,6 @@ import h5py
 import numpy as np
 import pytest
 import xarray as xr
-import zarr
 from numcodecs import blosc
 
 import virtualstack as vs
@@ -35,7 +34,6 @@ from virtualstack.errors import (
     StorageError,
     UnsupportedFeatureError,
     VirtualStackError,
-    VirtualValuesError,
     WriterError,
 )
 from virtualstack.manifests import ENTRY, INLINE, ChunkEncoding, ChunkManifest, Fill, ManifestGroup
@@ -540,43 +538,6 @@ def test_loaded_variables_that_are_not_there_are_no_matter(strangers):
     change(strangers, lambda document: document["groups"][""]["loaded"].append("gone"))
     vs.Repository.open(strangers).write("lat", ..., np.zeros(6))
     assert not read(strangers)["lat"].any()
-
-
-def large(document, *, size, n=1):
-    """Say that there are large variables which were loaded; no chunk of them is there."""
-    for i in range(n):
-        array = dict(document["arrays"]["/lat"], shape=[size], chunk_shapes=[size], dimension_names=["z"])
-        document["arrays"][f"/large{i}"] = array | NO_CHUNKS
-        document["groups"][""]["loaded"].append(f"large{i}")
-
-
-@pytest.mark.parametrize(("size", "n", "most"), [(10**15, 1, 1 << 32), (1 << 16, 50, 1 << 20)])
-def test_large_variables_are_not_written_as_loaded(strangers, size, n, most, monkeypatch):
-    """Into the view of zarr, which would take any time and place; with them nothing else is hidden."""
-    monkeypatch.setattr("virtualstack.vstack.write.view._MAX_LOADED_BYTES", most)
-    change(strangers, lambda x: large(x, size=size, n=n))
-    shutil.rmtree(strangers / "lat")
-    (strangers / HINT).unlink()
-    vs.Repository.open(strangers).write("lat", ..., np.zeros(6))
-    encoding = json.loads((strangers / f"large{n - 1}" / "zarr.json").read_text())["chunk_key_encoding"]
-    assert encoding == {"name": "virtualstack.manifest"}
-    assert not zarr.open_array(strangers / "lat")[...].any()
-
-
-def test_what_is_loaded_in_the_view_changes(strangers):
-    """A variable has its chunks in the view while it is small."""
-
-    def seen(name):
-        with contextlib.suppress(VirtualValuesError):
-            return zarr.open_array(strangers / name)[...].tolist()
-
-    for n in (10, 20_000, 20):
-        values = {"a": ("x", np.arange(n) + 0.5), "b": ("y", np.arange(50.0))}
-        xr.Dataset(values).virtual.to_vstack(strangers, mode="w")
-        assert seen("a") == (values["a"][1].tolist() if n < 10_000 else None)
-        assert seen("b") == values["b"][1].tolist()
-    vs.Repository.open(strangers).write("a", ..., np.zeros(20))
-    assert (seen("a"), seen("b")) == ([0.0] * 20, values["b"][1].tolist())
 
 
 def test_a_long_inline_chunk_takes_no_more_memory_than_a_few_of_it(tmp_path):

@@ -128,11 +128,12 @@ def check_conditions(target: Target, key: str, /, *, server: object, create: Cal
     """
     if server in _CHECKED:
         return
-    probe = posixpath.join(posixpath.dirname(posixpath.dirname(key)), f".virtualstack-{uuid.uuid4().hex}")
-    create(probe, b"1")
-    is_replaced = create(probe, b"2")
-    with contextlib.suppress(StorageError):  # a writer need not be allowed to delete
-        target.delete(probe)
+    folder = posixpath.dirname(posixpath.dirname(key))
+    probe = posixpath.join(folder, "conditions" if folder else f".virtualstack-{uuid.uuid4().hex}")
+    is_replaced = create(probe, b"1") and create(probe, b"1")
+    if not folder:  # beside files of a user nothing stays; in a store the next process finds it
+        with contextlib.suppress(StorageError):  # a writer need not be allowed to delete
+            target.delete(probe)
     if is_replaced:
         root = split_url(target.url)[0]
         option = f'storage={{"{root}": {{"conditional_put": "disabled"}}}}'

@@ -37,7 +37,7 @@ from virtualstack.vstack.format.names import (
 )
 from virtualstack.vstack.format.snapshot import Uses, decode_uses, read_document
 from virtualstack.vstack.reader import no_store
-from virtualstack.vstack.write.view import follow
+from virtualstack.vstack.write.hint import follow
 
 _NO_GRACE = Remedy("use {} if nobody reads or writes", grace=Code("timedelta(0)", "0"))
 
@@ -119,7 +119,7 @@ def expire(
     keys = _unused(store, [n for n in numbers if n >= first], before)
     if not dry_run:
         if gone:
-            follow(store)  # updating the view needs the snapshot that the view shows
+            follow(objects)
         _delete(objects, [snapshot_key(number) for number in gone])
         newer = [number for number in listed_numbers(objects) if number > numbers[0]] if gone else []
         if newer:  # a writer may have based one on a snapshot that is deleted now

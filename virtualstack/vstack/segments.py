@@ -115,7 +115,7 @@ def make_segment(
         rows.append(Entry.of(by_url[bad], state, reason_of(error), since=begin))
     edit = make_edit(store, EMPTY_STORE, ManifestGroup(groups=cubes), {}, relative=False, checksums=recipe.checksums)
     with suppress(ConflictError):  # another worker has made the same
-        commit(store, EMPTY_STORE, replace(edit, recipe=recipe.text, ledger=tuple(rows)), has_view=False)
+        commit(store, EMPTY_STORE, replace(edit, recipe=recipe.text, ledger=tuple(rows)), has_hint=False)
     return ManifestGroup(url=own)
 
 

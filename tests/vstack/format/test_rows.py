@@ -26,7 +26,6 @@ from virtualstack.vstack.format.rows import (
     page_length,
     page_rows,
     parse_index,
-    refs_document,
 )
 
 SOURCES = st.sampled_from([ABSENT_ROW, EMPTY_ROW, INLINE_ROW, 0, 0, 1])
@@ -78,6 +77,51 @@ def test_a_page_holds_its_rows(table, more):
 def test_a_page_that_cannot_be_compressed_has_the_maximum_length(shape):
     table = np.random.default_rng(0).integers(-(1 << 63), 1 << 63, shape, np.int64)
     assert len(encode_page(table)) == page_length(*shape)
+
+
+def refs_document(columns, n_rows):
+    """Give the metadata of rows, by which zarr reads them; they are not written."""
+    page = page_rows(n_rows)
+    pages = min(-(-n_rows // page), format_rows.SHARD_PAGES)
+    return {
+        "zarr_format": 3,
+        "node_type": "array",
+        "shape": [columns, n_rows],
+        "data_type": "int64",
+        "chunk_grid": {"name": "regular", "configuration": {"chunk_shape": [columns, page * max(pages, 1)]}},
+        "chunk_key_encoding": {"name": "default", "configuration": {"separator": "/"}},
+        "fill_value": ABSENT_ROW,
+        "codecs": [
+            {
+                "name": "sharding_indexed",
+                "configuration": {
+                    "chunk_shape": [columns, page],
+                    "codecs": [
+                        {"name": "bytes", "configuration": {"endian": "little"}},
+                        {
+                            "name": "blosc",
+                            "configuration": {
+                                "cname": "zstd",
+                                "clevel": 3,
+                                "shuffle": "bitshuffle",
+                                "typesize": 8,
+                                "blocksize": 0,
+                            },
+                        },
+                        {"name": "crc32c"},
+                    ],
+                    "index_codecs": [
+                        {"name": "bytes", "configuration": {"endian": "little"}},
+                        {"name": "crc32c"},
+                    ],
+                    "index_location": "end",
+                },
+            }
+        ],
+        "attributes": {},
+        "dimension_names": ["column", "row"],
+        "storage_transformers": [],
+    }
 
 
 @settings(max_examples=examples(100))

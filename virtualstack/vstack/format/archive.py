@@ -93,8 +93,6 @@ class Segment:
     def keys(self) -> list[str]:
         """Return the keys of its objects, except for the objects that its sources name."""
         found = [refs_key(self.name, shard) for shard in range(len(self.shards))]
-        if self.shards:
-            found.append(refs_key(self.name))
         if self.sources is None:
             found += [sources_key(self.name, page) for page in range(self.n_pages)]
         return found + [heap_key(self.name, part) for part in range(len(self.heap))]

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import base64
 import zlib
+from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from typing import Any, NamedTuple, Protocol
 
@@ -17,7 +18,7 @@ from virtualstack.storage import ObjectStore
 from virtualstack.vstack.format.archive import Archive, Objects, ReadPermission
 from virtualstack.vstack.format.documents import MAX_DOCUMENT_BYTES, decoded_size, decompressed
 from virtualstack.vstack.format.manifest import StoredManifest, Token
-from virtualstack.vstack.format.names import HINT, SNAPSHOTS, bundle_key, snapshot_key, snapshot_number
+from virtualstack.vstack.format.names import FOLDER, HINT, SNAPSHOTS, bundle_key, snapshot_key, snapshot_number
 from virtualstack.vstack.format.snapshot import LAYOUT_OF, ArrayNode, Snapshot, group_tree, read_document
 from virtualstack.vstack.format.sources import Prefixes
 
@@ -40,8 +41,8 @@ class ListedObjects(Objects, Protocol):
 def newest(objects: ListedObjects, /) -> int | None:
     """Return the number of the newest snapshot; ``None`` if there is no snapshot.
 
-    One request is enough where objects can be listed. Elsewhere, such as on a web server, the store names the snapshot
-    of its view, and each later number is tried.
+    One request is enough where objects can be listed. Elsewhere, such as on a web server, the store names a snapshot,
+    and each later number is tried.
     """
     found = find_newest(objects)
     return None if found is None else found.number
@@ -72,13 +73,10 @@ _MAX_PROBED_SNAPSHOTS = 1000
 
 
 def _probed(objects: Objects, error: StorageError) -> Newest:
-    try:
-        said = orjson.loads(objects.get(HINT, most=MAX_HINT_BYTES))["attributes"]["virtualstack"]
-        number = said["snapshot"]
-        if not isinstance(number, int) or number < 0:
-            raise ValueError(number)
-    except (StorageError, ValueError, KeyError, TypeError):
-        raise error from None
+    said = hinted(objects)
+    number = said.get("snapshot")
+    if not isinstance(number, int) or number < 0:
+        raise error
     found = Newest(number=number, key=HINT, data=_carried(said.get("document"), objects.url))
     for n in range(number + 1, number + 1 + _MAX_PROBED_SNAPSHOTS):
         try:
@@ -121,16 +119,45 @@ MAX_CARRIED_BYTES = 1 << 18
 """Maximum bytes of a snapshot that the hint carries."""
 
 
-VIEW = 2
-"""Number of the rule by which arrays have chunks in the view; stores of earlier versions do not say theirs."""
+_REFUSED_BY_ZARR: Mapping[str, Any] = {
+    "zarr_format": 3,
+    "node_type": "array",
+    "attributes": {},
+    "shape": [],
+    "data_type": "bool",
+    "chunk_grid": {"name": "regular", "configuration": {"chunk_shape": []}},
+    "chunk_key_encoding": {"name": "virtualstack.manifest"},
+    "fill_value": False,
+    "codecs": [{"name": "bytes"}],
+}
+"""Metadata of an array that no zarr tool opens, because its chunks have no keys."""
+
+ROOT = orjson.dumps(
+    {
+        "zarr_format": 3,
+        "node_type": "group",
+        "attributes": {"comment": 'a vstack: open it with xarray.open_dataset(url, engine="virtualstack")'},
+        "consolidated_metadata": {"kind": "inline", "must_understand": False, "metadata": {FOLDER: _REFUSED_BY_ZARR}},
+    }
+)
+"""The object by which zarr tools find out that a folder is a vstack and not a zarr store; it never changes."""
 
 
 def hint(number: int, data: bytes | None = None, /) -> bytes:
-    """Return the object that identifies the folder as a vstack, and names the snapshot of the view."""
-    said: dict[str, Any] = {"format": 1, "snapshot": number, "view": VIEW}
+    """Return the object that identifies the folder as a vstack, and names a snapshot."""
+    said: dict[str, Any] = {"format": 1, "snapshot": number}
     if data is not None and len(data) <= MAX_CARRIED_BYTES:
         said["document"] = base64.b64encode(data).decode()
-    return orjson.dumps({"zarr_format": 3, "node_type": "group", "attributes": {"virtualstack": said}})
+    return orjson.dumps({**_REFUSED_BY_ZARR, "attributes": {"virtualstack": said}})
+
+
+def hinted(objects: Objects, /) -> Mapping[str, Any]:
+    """Return what the hint says; nothing if there is none."""
+    try:
+        said = orjson.loads(objects.get(HINT, most=MAX_HINT_BYTES))["attributes"]["virtualstack"]
+    except (StorageError, ValueError, KeyError, TypeError):
+        return {}
+    return said if isinstance(said, dict) else {}
 
 
 def snapshot_bytes(objects: Objects, number: int, /) -> bytes:

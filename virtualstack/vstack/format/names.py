@@ -18,6 +18,7 @@ FORMAT = 1
 
 FOLDER = ".vstack"
 HINT = f"{FOLDER}/zarr.json"
+ROOT_KEY = "zarr.json"
 SNAPSHOTS = f"{FOLDER}/snapshots"
 SEGMENTS = f"{FOLDER}/segments"
 PAGES = f"{FOLDER}/pages"
@@ -65,9 +66,9 @@ def segment_folder(segment: str, /) -> str:
     return f"{SEGMENTS}/{_checked(segment)}"
 
 
-def refs_key(segment: str, shard: int | None = None, /) -> str:
-    """Return the key of a shard of rows, or of the metadata of its array."""
-    return f"{segment_folder(segment)}/refs/" + ("zarr.json" if shard is None else f"c/0/{shard}")
+def refs_key(segment: str, shard: int, /) -> str:
+    """Return the key of a shard of rows."""
+    return f"{segment_folder(segment)}/refs/c/0/{shard}"
 
 
 def shard_mark(segment: str, shard: int, /) -> bytes:

@@ -10,14 +10,13 @@ from __future__ import annotations
 import struct
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any
 
 import google_crc32c
 import numpy as np
 from numcodecs import blosc
 from numpy.typing import NDArray
 
-from virtualstack.codecs.shards import INDEX_CHECKSUM_BYTES, INDEX_ENTRY_BYTES, NO_CHUNK, SHARDS
+from virtualstack.codecs.shards import INDEX_CHECKSUM_BYTES, INDEX_ENTRY_BYTES, NO_CHUNK
 from virtualstack.errors import MalformedFileError
 from virtualstack.vstack.format.documents import decompressed
 
@@ -136,51 +135,6 @@ def parse_index(data: bytes | memoryview, size: int, mark: bytes, /, *, where: s
     if _checksum(body) != checksum or bool((spots[present] > size).any()) or bool((spots[present].sum(1) > size).any()):
         raise MalformedFileError(f"{where} has a damaged index; restore it, or open another snapshot")
     return PageIndex(np.where(present[:, None], spots, 0).astype(np.int64))
-
-
-def refs_document(columns: int, n_rows: int, /) -> dict[str, Any]:
-    """Return the zarr metadata of a segment's rows."""
-    page = page_rows(n_rows)
-    pages = min(-(-n_rows // page), SHARD_PAGES)
-    return {
-        "zarr_format": 3,
-        "node_type": "array",
-        "shape": [columns, n_rows],
-        "data_type": "int64",
-        "chunk_grid": {"name": "regular", "configuration": {"chunk_shape": [columns, page * max(pages, 1)]}},
-        "chunk_key_encoding": {"name": "default", "configuration": {"separator": "/"}},
-        "fill_value": ABSENT_ROW,
-        "codecs": [
-            {
-                "name": SHARDS,
-                "configuration": {
-                    "chunk_shape": [columns, page],
-                    "codecs": [
-                        {"name": "bytes", "configuration": {"endian": "little"}},
-                        {
-                            "name": "blosc",
-                            "configuration": {
-                                "cname": "zstd",
-                                "clevel": 3,
-                                "shuffle": "bitshuffle",
-                                "typesize": 8,
-                                "blocksize": 0,
-                            },
-                        },
-                        {"name": "crc32c"},
-                    ],
-                    "index_codecs": [
-                        {"name": "bytes", "configuration": {"endian": "little"}},
-                        {"name": "crc32c"},
-                    ],
-                    "index_location": "end",
-                },
-            }
-        ],
-        "attributes": {},
-        "dimension_names": ["column", "row"],
-        "storage_transformers": [],
-    }
 
 
 _HEAD_COLUMNS = 4  # columns before strides, begins and counts

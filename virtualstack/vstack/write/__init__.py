@@ -1,1 +1,1 @@
-"""Write vstacks: place chunks, write segments, commit snapshots, and update the zarr view."""
+"""Write vstacks: place chunks, write segments, commit snapshots, and write the hint."""

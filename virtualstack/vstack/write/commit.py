@@ -23,15 +23,17 @@ from virtualstack.vstack.format.archive import Segment
 from virtualstack.vstack.format.documents import decoded_size
 from virtualstack.vstack.format.history import (
     MAX_BUNDLE_BYTES,
+    ROOT,
     OpenStore,
     newest,
     read_snapshot,
 )
-from virtualstack.vstack.format.names import bundle_key, made_at, new_id, segment_folder, snapshot_key
+from virtualstack.vstack.format.names import HINT, ROOT_KEY, bundle_key, made_at, new_id, segment_folder, snapshot_key
 from virtualstack.vstack.format.snapshot import Bundle, Snapshot
 from virtualstack.vstack.write.conflicts import check_together, describe_changes, rebased
 from virtualstack.vstack.write.edit import Edit, applied
-from virtualstack.vstack.write.view import write_view
+from virtualstack.vstack.write.hint import write_hint
+from virtualstack.warning import warn
 
 GRACE_SECONDS = 86400.0
 """Default seconds for which expiry keeps unused objects, and snapshots that were the newest."""
@@ -47,9 +49,9 @@ def commit(
     /,
     *,
     message: str | None = None,
-    has_view: bool = True,
+    has_hint: bool = True,
 ) -> Snapshot:
-    """Commit an edit of a snapshot as the newest snapshot, and write the zarr view of it.
+    """Commit an edit of a snapshot as the newest snapshot, and write the hint.
 
     The commit is the creation of the snapshot's object, which fails if another writer has created the same number. Then
     the edit is applied to the other writer's snapshot, unless both change the same metadata or cells.
@@ -81,9 +83,23 @@ def commit(
         data, read = _encoded(made, objects.url)
         if _create(snapshot_key(number), data, target):
             break
-    if has_view:
-        write_view(store, head, made, data)
+    if has_hint:
+        _announce(objects, number, data)
     return read
+
+
+def _announce(objects: ObjectStore, number: int, data: bytes) -> None:
+    """Write the hint of a new snapshot, and in a new store the object that zarr tools refuse; failing is no error."""
+    try:
+        if number == 0:
+            objects.target.put(ROOT_KEY, ROOT)
+        write_hint(objects, number, data)
+    except StorageError as error:
+        warn(
+            f"snapshot {number} of '{objects.url}' is committed, but '{HINT}' could not be written, so that opening "
+            f"the store where it cannot be listed takes more requests: {error}. The next commit tries again",
+            UserWarning,
+        )
 
 
 def _nothing_to_do(objects: ObjectStore, base: Snapshot) -> ConflictError:

@@ -8,7 +8,6 @@ from dataclasses import replace
 from itertools import pairwise
 
 import numpy as np
-import orjson
 from numpy.typing import NDArray
 
 from virtualstack.location import Location
@@ -24,7 +23,6 @@ from virtualstack.vstack.format.rows import (
     encode_page,
     encode_shard,
     page_rows,
-    refs_document,
 )
 from virtualstack.vstack.format.sources import MAX_LISTED_SOURCES, PAGE_SOURCES, Prefixes, SourcePage, SourceRow
 
@@ -134,8 +132,6 @@ class SegmentWriter:
             self._put_shard()
         if self._heap_size:
             self._put_heap()
-        if self._shards:
-            self._puts.put(refs_key(self.name), orjson.dumps(refs_document(self._columns, self._n_rows)))
         sources = list(concurrently(lambda x: self._fingerprint(*x), self._ends(), [x.url for x in self._sources]))
         chosen, rows = prefixes.rows(sources, relative=relative)
         few = SourcePage(tuple(rows)) if len(rows) <= MAX_LISTED_SOURCES else None

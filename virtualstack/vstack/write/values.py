@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
@@ -21,7 +22,9 @@ from virtualstack.reading.blocks import boxes
 from virtualstack.storage import ObjectStore, Storage
 from virtualstack.vstack.format.names import values_key
 from virtualstack.zarr.metadata.encode import encode_chunk, filled_up
-from virtualstack.zarr.view import chunk_shape
+
+CHUNK_BYTES = 1 << 20
+"""Largest size in bytes of a loaded array with a single chunk."""
 
 _ZSTD_LEVEL = 3
 _OBJECT_BYTES = 64 << 20  # size in bytes at which an object is complete, and the next one begins
@@ -78,6 +81,21 @@ def manifest_of(
     entries["length"] = lengths
     entries["offset"] = begins - begins[first][number]
     return ChunkManifest(entries.reshape(shape), (fill,), tuple(rows), tuple(locations))
+
+
+def chunk_shape(shape: tuple[int, ...], itemsize: int, /) -> tuple[int, ...]:
+    """Return the chunks of a loaded array; if there are several, they do not depend on the length of the first axis.
+
+    >>> chunk_shape((180, 360), 8), chunk_shape((10**6,), 8), chunk_shape((2, 4096, 4096), 4)
+    ((180, 360), (131072,), (1, 64, 4096))
+    """
+    chunks = [max(n, 1) for n in shape]
+    for i in range(len(shape)):
+        n_rows = -(-CHUNK_BYTES // max(math.prod(chunks[i + 1 :]) * itemsize, 1))
+        chunks[i] = min(chunks[i], 1 << (n_rows - 1).bit_length())
+        if n_rows > 1:
+            break
+    return tuple(chunks)
 
 
 def in_chunks(array: ManifestArray, storage: Storage, /) -> ManifestArray:
