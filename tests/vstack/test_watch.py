@@ -9,12 +9,13 @@ import threading
 import time
 from pathlib import Path
 
+import boto3
 import pytest
 
 import virtualstack as vs
 from tests.vstack.test_sync import days, write_day
 from virtualstack.cli.command import main
-from virtualstack.errors import SourceNotFoundError
+from virtualstack.errors import SourceNotFoundError, StorageError
 
 __all__ = ["days"]
 
@@ -50,6 +51,40 @@ def test_folders_are_watched(days):
     assert found[-1].placed
     assert seconds < 30
     assert not [x for x in threading.enumerate() if x.name == "virtualstack-watch" and not x.daemon]
+
+
+def test_messages_of_a_queue_begin_runs(s3_server, tmp_path, monkeypatch):
+    """The bucket tells of each new object; messages are deleted after the run."""
+    monkeypatch.setenv("AWS_DEFAULT_REGION", "us-east-1")
+    monkeypatch.setenv("AWS_ACCESS_KEY_ID", "key")
+    monkeypatch.setenv("AWS_SECRET_ACCESS_KEY", "secret")
+    monkeypatch.chdir(tmp_path)
+    sqs = boto3.client("sqs", endpoint_url=s3_server.endpoint)
+    url = sqs.create_queue(QueueName="new")["QueueUrl"]
+    arn = sqs.get_queue_attributes(QueueUrl=url, AttributeNames=["QueueArn"])["Attributes"]["QueueArn"]
+    s3_server.client.create_bucket(Bucket="told")
+    told = {"QueueConfigurations": [{"QueueArn": arn, "Events": ["s3:ObjectCreated:*"]}]}
+
+    def put(day):
+        write_day(day)
+        s3_server.put(f"day{day}.nc", Path(f"day{day}.nc").read_bytes(), bucket="told")
+
+    put(0)
+    s3_server.client.put_bucket_notification_configuration(Bucket="told", NotificationConfiguration=told)
+    recipe = vs.Recipe(["s3://told/day*.nc"], dim="time")
+    repository = vs.Repository.build("a.vstack", recipe, storage={"s3://told/": s3_server.options}, sample=0).repository
+    stop, placed = threading.Event(), []
+    for done in repository.watch(queue=url, stop=stop, sample=0):
+        placed += [x.rpartition("/")[2] for x in done.placed]
+        if len(placed) == 2:
+            stop.set()
+        else:
+            threading.Thread(target=put, args=[len(placed) + 1]).start()
+    assert placed == ["day1.nc", "day2.nc"]
+    counts = sqs.get_queue_attributes(QueueUrl=url, AttributeNames=["All"])["Attributes"]
+    assert [counts[f"ApproximateNumberOfMessages{x}"] for x in ("", "NotVisible")] == ["0", "0"]
+    with pytest.raises(StorageError, match="queue"):
+        next(repository.watch(queue=f"{url}-gone", sample=0))
 
 
 def test_a_server_that_does_not_answer_is_told_and_asked_again(days, monkeypatch):

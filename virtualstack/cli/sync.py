@@ -131,7 +131,12 @@ def _facts(store: str, done: Synced[Repository], record: DryRun | None) -> dict[
     "--interval",
     metavar="SECONDS",
     type=click.FloatRange(min=0, min_open=True),
-    help="Seconds between two listings [default: 1 for folders that cannot be watched, else 60].",
+    help="Seconds between two listings [default: 1 for folders that cannot be watched, 3600 with --queue, else 60].",
+)
+@option(
+    "--queue",
+    metavar="URL",
+    help="Queue of Amazon SQS that gets notifications of the files' buckets; each message begins a run.",
 )
 @options.sample
 @options.cache
@@ -144,6 +149,7 @@ def watch(
     storage: Any,
     as_json: bool,
     interval: float | None,
+    queue: str | None,
     workers: int | None,
     executor: Any,
     **given: Any,
@@ -157,7 +163,7 @@ def watch(
     stop = Event()
     repository = open_store(store, allow, storage)
     with _pool(workers, executor) as pool, _until_signal(stop):
-        for found in repository.watch(interval=interval, stop=stop, executor=pool, **given):
+        for found in repository.watch(interval=interval, queue=queue, stop=stop, executor=pool, **given):
             if isinstance(found, Synced):
                 report(partial(_facts, store, found, None), partial(short_paths, found), as_json=as_json)
             else:

@@ -545,13 +545,14 @@ class Repository:
         *,
         recipe: Recipe | str | os.PathLike[str] | None = None,
         interval: float | None = None,
+        queue: str | None = None,
         stop: Event | None = None,
         **options: Unpack[RunOptions],
     ) -> Iterator[Synced[Repository] | StorageError]:
         """Bring the store up to date now, and again whenever its files change.
 
         If watchfiles is installed (``pip install 'virtualstack[watch]'``), changes of folders on this machine begin a
-        run at once. Else the files are listed again and again.
+        run at once. So do messages of a queue. Else the files are listed again and again.
 
         Parameters
         ----------
@@ -559,7 +560,12 @@ class Repository:
             A recipe to keep in the store, as in :meth:`sync`.
         interval
             Seconds between two listings. By default: 1 for folders of this machine that are not watched or have files
-            that are not settled, else 60. A listing that takes longer is followed by a pause of the same length.
+            that are not settled, 3600 with a queue, else 60. A listing that takes longer is followed by a pause of the
+            same length.
+        queue
+            URL of a queue of Amazon SQS that gets the notifications of the buckets of the files
+            (``pip install 'virtualstack[queue]'``). Each message begins a run, and is deleted after it. The credentials
+            are those that boto3 finds.
         stop
             Ends the iteration if it is set; a run that has begun is finished.
 
@@ -575,6 +581,8 @@ class Repository:
             The store has no recipe, or the recipe is not valid.
         StorageError
             The first run fails.
+        MissingDependencyError
+            There is a ``queue``, and boto3 is not installed.
 
         Examples
         --------
@@ -593,7 +601,7 @@ class Repository:
             newest = type(self).open(self.url, allow=self.allow, storage=self.objects.storage)
             return newest.sync(recipe=used, **options)
 
-        yield from watch(run, used, stop or Event(), interval)
+        yield from watch(run, used, stop or Event(), interval, queue)
 
     def _own_recipe(self) -> Recipe:
         """Return the recipe of the store; one from a network may name no functions, and only files that are allowed."""

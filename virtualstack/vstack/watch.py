@@ -3,13 +3,15 @@
 from __future__ import annotations
 
 import importlib
+import re
 import threading
 import time
 from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
-from virtualstack.errors import StorageError
+from virtualstack.errors import MissingDependencyError, StorageError
 from virtualstack.location import absolute_url, local_path
 from virtualstack.storage.folders import MAGIC
 from virtualstack.vstack.recipe import Recipe, covers, kept
@@ -18,18 +20,30 @@ from virtualstack.vstack.sync import Synced
 _FOLDER_SECONDS, _SERVER_SECONDS = 1.0, 60.0
 """Seconds between two listings, of folders on this machine and of others."""
 
+_QUEUE_SECONDS = 3600.0
+"""Seconds between two listings if a queue tells of new files: a message may be lost."""
+
 _LOOK_SECONDS = 0.2
+
+_WAIT_SECONDS = 5
+"""Seconds for which a queue may keep a request that waits for messages."""
 
 
 def watch(
-    run: Callable[[], Synced[Any]], recipe: Recipe, stop: threading.Event, interval: float | None, /
+    run: Callable[[], Synced[Any]],
+    recipe: Recipe,
+    stop: threading.Event,
+    interval: float | None,
+    queue: str | None,
+    /,
 ) -> Iterator[Synced[Any] | StorageError]:
     """Yield the report of the first run, and of each later one that finds something, or a server that does not answer.
 
     A run begins when a file that the recipe names has changed, if watchfiles is installed and the files are in folders
-    of this machine. Else, and for files that are not settled yet, it begins when the interval is over.
+    of this machine, or when a queue has a message. Else, and for files that are not settled yet, it begins when the
+    interval is over.
     """
-    recipe = kept(recipe)
+    recipe, messages = kept(recipe), None if queue is None else _Queue(queue)
     folders = {local_path(f"{MAGIC.split(x, maxsplit=1)[0].rpartition('/')[0]}/") for x in recipe.files}
     is_local, changed = None not in folders, threading.Event()
     is_watched = is_local and _is_watched([x for x in folders if x is not None], recipe, changed, stop)
@@ -39,6 +53,8 @@ def watch(
         begin = time.monotonic()
         try:
             found: Synced[Any] | StorageError = run()
+            if messages is not None:
+                messages.delete()
         except StorageError as error:
             if is_first:
                 raise
@@ -48,10 +64,57 @@ def watch(
         is_first = False
         has_pending = isinstance(found, Synced) and bool(found.pending)
         is_near = is_local and (has_pending or not is_watched)
-        pause = interval or (_FOLDER_SECONDS if is_near else _SERVER_SECONDS)
+        is_rare = messages is not None and isinstance(found, Synced) and not has_pending
+        pause = interval or (_QUEUE_SECONDS if is_rare else _FOLDER_SECONDS if is_near else _SERVER_SECONDS)
         end = time.monotonic() + max(pause, time.monotonic() - begin)  # listings take half of the time at most
         while time.monotonic() < end and not changed.is_set() and not stop.wait(_LOOK_SECONDS):
-            pass
+            try:
+                if messages is not None and messages.receive():
+                    break
+            except StorageError as error:
+                yield error
+                stop.wait(_SERVER_SECONDS)
+
+
+class _Queue:
+    """A queue of Amazon SQS that gets a message for each new object; what it says of the object is not needed."""
+
+    def __init__(self, url: str) -> None:
+        try:
+            boto3: Any = importlib.import_module("boto3")
+            self._errors: Any = importlib.import_module("botocore.exceptions")
+        except ModuleNotFoundError as error:
+            raise MissingDependencyError("watching a queue", extra="queue") from error
+        scheme, _, rest = url.partition("://")
+        region = re.match(r"sqs\.([^./]+)\.", rest)
+        self._url, self._received = url, list[str]()
+        with self._told():
+            server = f"{scheme}://{rest.partition('/')[0]}"
+            self._client = boto3.client("sqs", endpoint_url=server, region_name=region and region[1])
+            self._client.get_queue_attributes(QueueUrl=url)  # a wrong name is an error at once
+
+    def receive(self) -> bool:
+        """Wait a while for messages, and return whether there are some."""
+        with self._told():
+            while found := self._client.receive_message(
+                QueueUrl=self._url, MaxNumberOfMessages=10, WaitTimeSeconds=0 if self._received else _WAIT_SECONDS
+            ).get("Messages"):
+                self._received += [x["ReceiptHandle"] for x in found]
+        return bool(self._received)
+
+    def delete(self) -> None:
+        """Delete the messages that were received before the run that has ended; others come again."""
+        with self._told():
+            while self._received:
+                self._client.delete_message(QueueUrl=self._url, ReceiptHandle=self._received[-1])
+                self._received.pop()
+
+    @contextmanager
+    def _told(self) -> Iterator[None]:
+        try:
+            yield
+        except (self._errors.BotoCoreError, self._errors.ClientError) as error:
+            raise StorageError(f"the queue '{self._url}' cannot be used: {error}", url=self._url) from error
 
 
 def _is_watched(folders: Sequence[Path], recipe: Recipe, changed: threading.Event, stop: threading.Event) -> bool:
