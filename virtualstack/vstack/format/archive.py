@@ -149,6 +149,9 @@ def _estimate_size(value: Any) -> int:
 _KEPT: ByteCache[Any] = ByteCache(256 << 20, _estimate_size)
 
 
+_MAX_KEPT_SOURCES = 1 << 16
+
+
 @dataclass(frozen=True, kw_only=True)
 class Archive:
     """The segments of a snapshot, and the objects that they refer to.
@@ -170,6 +173,7 @@ class Archive:
     prefixes: Prefixes
     permission: ReadPermission
     _tail: dict[int, Segment] = field(default_factory=dict, compare=False, repr=False)
+    _last: dict[tuple[str, bytes], list[Location]] = field(default_factory=dict, compare=False, repr=False)
 
     def __reduce__(self) -> tuple[Any, ...]:
         return _restore, (self.objects, self.segments, self.prefixes, self.permission)
@@ -303,7 +307,13 @@ class Archive:
         return found
 
     def locations(self, segment: Segment, numbers: NDArray[np.intp], /) -> list[Location]:
-        """Return sources of a segment by their numbers, which ascend."""
+        """Return sources of a segment by their numbers, which ascend.
+
+        Variables of the same files ask for the same sources one after another, so the last ones are kept.
+        """
+        key = segment.name, numbers.tobytes()
+        if (kept := self._last.get(key)) is not None:
+            return kept
         found: list[Location] = []
         page = numbers // (PAGE_SOURCES if segment.sources is None else MAX_LISTED_SOURCES + segment.n_sources)
         for number in np.unique(page).tolist():
@@ -311,6 +321,9 @@ class Archive:
             at = numbers[page == number] - number * PAGE_SOURCES
             found += [self.prefixes.location(rows[i], segment.prefixes) for i in at.tolist()]
         self.permission.check([location.url for location in found])
+        self._last.clear()
+        if len(found) <= _MAX_KEPT_SOURCES:
+            self._last[key] = found
         return found
 
     def heap(self, segment: Segment, offsets: NDArray[np.int64], lengths: NDArray[np.int64], /) -> list[bytes]:

@@ -189,11 +189,14 @@ class Prefixes:
 
     def root(self, text: str, /) -> str:
         """Return the URL of a location, or of its beginning, that is given as written."""
-        for begin, folder in ((PARENT, self.parent), (STORE, self.store)):
-            if text.startswith(begin):
-                path = text[len(begin) :]
-                return folder + (_encoded(path) if is_http(folder) else path)
-        return text
+        if text.startswith(PARENT):
+            begin, folder = PARENT, self.parent
+        elif text.startswith(STORE):
+            begin, folder = STORE, self.store
+        else:
+            return text
+        path = text[len(begin) :]
+        return folder + (_encoded(path) if is_http(folder) else path)
 
     @property
     def parent(self) -> str:
