@@ -11,7 +11,6 @@ import numpy as np
 
 from virtualstack.dataset.opening import account_for
 from virtualstack.formats.base import Reader, ReadOptions
-from virtualstack.icechunk.forms import make_document, make_group_document, with_text_fill
 from virtualstack.icechunk.references import inline_chunks
 from virtualstack.location import is_remote
 from virtualstack.manifests import FIRST, INLINE, ChunkManifest, ManifestArray, ManifestGroup
@@ -20,6 +19,7 @@ from virtualstack.scanning.one import read_one
 from virtualstack.sizes import byte_count
 from virtualstack.storage import StorageLike
 from virtualstack.zarr.client import Client
+from virtualstack.zarr.forms import make_document, make_group_document, with_text_fill
 from virtualstack.zarr.rewrite.rewrite import fitting
 
 _VIRTUALIZARR = Client(name="arrays of VirtualiZarr")

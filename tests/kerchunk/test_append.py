@@ -10,7 +10,6 @@ import virtualstack as vs
 from tests.data.stores import load
 from tests.vstack.growing import dataset, joined, virtual, write
 from virtualstack.errors import CombineError, SourceNotFoundError, UnsupportedFeatureError, WriterError
-from virtualstack.kerchunk import document
 
 pytestmark = pytest.mark.filterwarnings("ignore:The 'fastparquet' engine")
 FORMS = ["refs.json", "refs.parq"]
@@ -133,16 +132,14 @@ def test_a_scene_with_a_scalar_time_is_appended(tmp_path, target):
     check(target, joined(*wanted))
 
 
-def test_record_files_stay(tmp_path, monkeypatch):
+def test_record_files_stay(tmp_path):
     """Those of chunks in front of what is added are the same files."""
-    monkeypatch.setattr(
-        document.parquet_files, "__kwdefaults__", {**document.parquet_files.__kwdefaults__, "record_size": 5}
-    )
     target = str(tmp_path / "out" / "refs.parq")
     (tmp_path / "out").mkdir()
-    virtual(write(tmp_path / "0.nc", dataset(range(6)))).virtual.to_kerchunk(target)
+    virtual(write(tmp_path / "0.nc", dataset(range(6)))).virtual.to_kerchunk(target, record_size=5)
     before = files(target)
-    virtual(write(tmp_path / "1.nc", dataset(range(6, 10), seed=1))).virtual.to_kerchunk(target, append_dim="time")
+    later = virtual(write(tmp_path / "1.nc", dataset(range(6, 10), seed=1)))
+    later.virtual.to_kerchunk(target, append_dim="time", record_size=5)
     after = files(target)
     n_chunks = 3 * 2 * 2
     for record in range(n_chunks // 5):
@@ -199,3 +196,35 @@ def test_options(tmp_path, target):
         more = virtual(write(tmp_path / "1.nc", dataset(range(4, 8), seed=1)))
         with pytest.raises(UnsupportedFeatureError, match="odd', which cannot be written again"):
             more.virtual.to_kerchunk(target, append_dim="time")
+
+
+@pytest.mark.filterwarnings("ignore:.*Zarr format 3", "ignore:.*in the Zarr version 3 spec")
+def test_metadata_of_zarr_3(tmp_path):
+    """Trees are appended in it, VirtualiZarr reads it, and parquet, which cannot hold it, is left as it was."""
+    paths, target = days(tmp_path, 2), str(tmp_path / "refs.json")
+    for i, path in enumerate(paths):
+        tree = xr.DataTree.from_dict({"/a": virtual(path), "/b/c": virtual(path)})
+        tree.virtual.to_kerchunk(target, zarr_format=3, append_dim="time" if i else None)
+    wanted = joined(*map(xr.load_dataset, paths))
+    found = xr.open_datatree(target, engine="virtualstack")
+    for path in ("/a", "/b/c"):
+        xr.testing.assert_identical(found[path].to_dataset().load(), wanted)
+    with pytest.raises(WriterError, match="parquet"):
+        virtual(paths[0]).virtual.to_kerchunk(tmp_path / "refs.parq", zarr_format=3)
+    assert not (tmp_path / "refs.parq").exists()
+    parsers = pytest.importorskip("virtualizarr.parsers")
+    own = virtual(paths[0])
+    reader = vs.readers.VirtualiZarr(parser=parsers.KerchunkJSONParser(group="/b/c"))
+    theirs = vs.open_virtual_dataset(target, reader=reader).virtual.open()
+    for name in (x for x in own.data_vars if "time" in own[x].dims):
+        np.testing.assert_array_equal(theirs[name].isel(time=slice(0, 4)), xr.load_dataset(paths[0])[name])
+
+
+def test_a_record_size_is_chosen(tmp_path):
+    """As many references as said are in each file, for every reader; none is refused."""
+    (path,), target = days(tmp_path, 1), tmp_path / "refs.parq"
+    virtual(path).virtual.to_kerchunk(target, record_size=3)
+    assert max(len(list(x.glob("refs.*.parq"))) for x in target.iterdir() if x.is_dir()) > 1
+    check(str(target), xr.load_dataset(path))
+    with pytest.raises(ValueError, match="record_size"):
+        virtual(path).virtual.to_kerchunk(target, record_size=0)

@@ -7,7 +7,7 @@ from tests.data.arrays import referenced
 from virtualstack.kerchunk.document import reference_dict, reference_json
 from virtualstack.location import Location
 from virtualstack.manifests import ABSENT, EMPTY, FIRST, INLINE, ChunkEncoding, ChunkManifest, Fill
-from virtualstack.zarr.metadata.version2 import Zarr2Hierarchy
+from virtualstack.zarr.metadata.version2 import ZarrHierarchy
 
 ENCODING = ChunkEncoding.c_order("u1", (1, 1))
 
@@ -39,7 +39,7 @@ EXPECTED = {
 
 
 def hierarchy(*, path='g"é/v'):
-    return Zarr2Hierarchy(metadata={".zgroup": {"zarr_format": 2}}, manifests={path: manifest()})
+    return ZarrHierarchy(metadata={".zgroup": {"zarr_format": 2}}, manifests={path: manifest()})
 
 
 def test_dict_has_references_and_inline_chunks_and_no_holes():
@@ -70,9 +70,9 @@ def test_scalar_and_empty_arrays():
     """A scalar's key is 0; an array without elements has none."""
     scalar = referenced(3, 4, (), "i4", location="file:///a").manifest
     none = ChunkManifest.empty((0, 3), Fill.zero("i4"))
-    made = Zarr2Hierarchy(metadata={"k": {}}, manifests={"s": scalar, "n": none})
+    made = ZarrHierarchy(metadata={"k": {}}, manifests={"s": scalar, "n": none})
     assert reference_dict(made)["refs"] == {"k": "{}", "s/0": ["file:///a", 3, 4]}
-    assert json.loads(reference_json(Zarr2Hierarchy(metadata={"k": {}}, manifests={"s": scalar}))) == {
+    assert json.loads(reference_json(ZarrHierarchy(metadata={"k": {}}, manifests={"s": scalar}))) == {
         "version": 1,
         "refs": {"k": "{}", "s/0": ["file:///a", 3, 4]},
     }

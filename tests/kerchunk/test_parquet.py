@@ -14,7 +14,7 @@ from virtualstack.kerchunk.parquet_table import parse_zmetadata, read_record, un
 from virtualstack.kerchunk.references import WHOLE
 from virtualstack.location import Location
 from virtualstack.manifests import EMPTY, FIRST, INLINE, ChunkEncoding, ChunkManifest, Fill
-from virtualstack.zarr.metadata.version2 import Zarr2Hierarchy
+from virtualstack.zarr.metadata.version2 import ZarrHierarchy
 
 ENCODING = ChunkEncoding.c_order("u1", (1,))
 INLINE_CHUNKS = (b"\xff\0{", b"base64:YWJj", b"")
@@ -39,7 +39,7 @@ def hierarchy(n=25):
     shapes = {"g/v": [n], "s": [], "h": [2, 3]}
     metadata = {f"{path}/.zarray": {"shape": shape, "chunks": [1] * len(shape)} for path, shape in shapes.items()}
     holes = ChunkManifest.empty((2, 3), Fill.zero("u1"))
-    return Zarr2Hierarchy(metadata=metadata, manifests={"g/v": manifest, "s": scalar, "h": holes})
+    return ZarrHierarchy(metadata=metadata, manifests={"g/v": manifest, "s": scalar, "h": holes})
 
 
 @pytest.mark.filterwarnings("ignore:The 'fastparquet' engine is deprecated")

@@ -1,6 +1,8 @@
 """References opened unchanged by fsspec, zarr and xarray's engine "kerchunk", beside xarray on the source."""
 
+import json
 from dataclasses import replace
+from pathlib import Path
 
 import fsspec
 import h5py
@@ -8,6 +10,7 @@ import netCDF4
 import numpy as np
 import pytest
 import xarray as xr
+from zarr.storage import FsspecStore
 
 from tests.data.arrays import referenced
 from tests.data.netcdf4 import netcdf4_file
@@ -105,6 +108,29 @@ def test_engine_kerchunk_gives_what_xarray_gives_on_the_source(source, suffix, t
         ) as got,
     ):
         np.testing.assert_array_equal(got["v"].values, expected["v"].values)
+
+
+@pytest.mark.filterwarnings("ignore:.*Zarr format 3", "ignore:.*in the Zarr version 3 spec")
+def test_references_with_metadata_of_zarr_3(source, tmp_path):
+    """They give what xarray gives on the source; nothing is written out, because the fill value masks nothing."""
+    path = str(tmp_path / "refs.json")
+    write_kerchunk(virtual_group(source), path, zarr_format=3, fill_budget=0, inline_limit=0)
+    references = json.loads(Path(path).read_text())["refs"]
+    assert {key.rpartition("/")[2] for key in references if "/c" not in key} == {"zarr.json"}
+    store = FsspecStore(fsspec.filesystem("reference", fo=path, asynchronous=True), read_only=True)
+    for opened in (
+        {"filename_or_obj": store, "engine": "zarr", "zarr_format": 3, "consolidated": False},
+        {"filename_or_obj": path, "engine": "virtualstack"},
+    ):
+        for options in ({}, {"decode_cf": False, "mask_and_scale": False}):
+            with (
+                xr.open_dataset(source, engine="h5netcdf", **options) as expected,
+                xr.open_dataset(**opened, **options, chunks=None) as got,
+            ):
+                np.testing.assert_array_equal(got["v"].values, expected["v"].values)
+                if not options:
+                    xr.testing.assert_identical(got.load(), expected.load())
+                    assert got["v"].dtype == expected["v"].dtype
 
 
 def test_engine_kerchunk_opens_compressed_references(tmp_path):

@@ -34,6 +34,8 @@ class Targets:
         inline_limit: int | str = "1 MiB",
         rewrite: str | float | None = None,
         absent: Literal["raise", "fill"] = "fill",
+        zarr_format: Literal[2, 3] = 2,
+        record_size: int = 100_000,
         group: str | None = None,
         mode: Literal["w-", "w", "a"] = "w",
         append_dim: str | None = None,
@@ -88,6 +90,12 @@ class Targets:
             small, nothing is read or written. By default nothing is encoded again, and such a variable is an error.
         absent
             Treatment of ABSENT chunks: ``"fill"`` treats them like EMPTY chunks, and ``"raise"`` raises `WriterError`.
+        zarr_format
+            Version of zarr of the metadata in the references. Version 3 keeps ``_FillValue`` apart from the value of
+            EMPTY chunks, so it needs no ``fill_budget``. It is for JSON alone, and is read by zarr 3, VirtualiZarr
+            and virtualstack. References that are added to are written again in this version.
+        record_size
+            Number of references in each file of a ``.parq`` directory. Readers fetch a file for each of its chunks.
         group
             Path of the group of the references that is written; groups above it and beside it stay. By default: the
             root.
@@ -167,6 +175,8 @@ class Targets:
             inline_limit=inline_limit,
             rewrite=rewrite,
             absent=absent,
+            zarr_format=zarr_format,
+            record_size=record_size,
         )
 
     def to_icechunk(

@@ -14,7 +14,6 @@ from virtualstack.combine.addition import Addition, check_complete
 from virtualstack.combine.members import Mode, with_members
 from virtualstack.combine.region import Region
 from virtualstack.errors import check_word
-from virtualstack.icechunk.forms import ICECHUNK, with_text_fill
 from virtualstack.icechunk.reader import SessionSources, read_session
 from virtualstack.icechunk.writer import all_or_nothing, check_store, group_path, has_group, write_group
 from virtualstack.manifests import INLINE, ManifestArray, ManifestGroup
@@ -23,7 +22,12 @@ from virtualstack.manifests.manifest import Overlay
 from virtualstack.options import JoinToStore, OnAbsent
 from virtualstack.progress import Show
 from virtualstack.storage import Storage, StorageLike
+from virtualstack.zarr.client import Client
+from virtualstack.zarr.forms import takes_grid, with_text_fill
 from virtualstack.zarr.rewrite.rewrite import fitting
+
+ICECHUNK = Client(name="references of Icechunk", takes_grid=takes_grid)
+"""What Icechunk can express."""
 
 _MAX_LOADED_BYTES = 64 << 20
 """Largest size in bytes of a variable of one chunk that is taken into memory if the repository holds the chunk."""

@@ -17,7 +17,6 @@ from zarr.core.sync import sync
 
 from virtualstack.errors import Remedy, StorageError, WriterError
 from virtualstack.icechunk.format import NATIVE, import_icechunk, read_reason, url_to_icechunk
-from virtualstack.icechunk.forms import make_document, make_group_document
 from virtualstack.icechunk.references import (
     Changes,
     changes_between,
@@ -32,6 +31,7 @@ from virtualstack.printable import first_names
 from virtualstack.progress import Show, reported
 from virtualstack.storage.dry_run import active_dry_run
 from virtualstack.storage.signatures import without_signature
+from virtualstack.zarr.forms import make_document, make_group_document
 from virtualstack.zarr.metadata.array import check_name
 
 MAX_IN_MANIFEST = (1 << 16) - 1

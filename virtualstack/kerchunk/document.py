@@ -19,7 +19,7 @@ from virtualstack.manifests import FIRST, INLINE, ChunkManifest, Manifest
 from virtualstack.manifests.cells import distinct_rows
 from virtualstack.manifests.counted import in_order
 from virtualstack.progress import Show, reported
-from virtualstack.zarr.metadata.version2 import Zarr2Hierarchy
+from virtualstack.zarr.metadata.version2 import ZarrFormat, ZarrHierarchy
 
 _BLOCK_CHUNKS = 1 << 16  # chunks that become text at a time: limits memory
 
@@ -43,30 +43,30 @@ class UrlColumn:
         return self._column
 
 
-def reference_json(hierarchy: Zarr2Hierarchy, /, *, url: UrlMap = str) -> bytes:
+def reference_json(hierarchy: ZarrHierarchy, /, *, url: UrlMap = str) -> bytes:
     r"""Return references as JSON text; chunks become text by array operations.
 
     Examples
     --------
-    >>> reference_json(Zarr2Hierarchy(metadata={".zgroup": {"zarr_format": 2}}, manifests={}))
+    >>> reference_json(ZarrHierarchy(metadata={".zgroup": {"zarr_format": 2}}, manifests={}))
     b'{"version":1,"refs":{".zgroup":"{\\"zarr_format\\":2}"}}'
     """
     return b"".join(reference_texts(hierarchy, url=url))
 
 
 def reference_texts(
-    hierarchy: Zarr2Hierarchy, /, *, url: UrlMap = str, progress: Show | None = None
+    hierarchy: ZarrHierarchy, /, *, url: UrlMap = str, progress: Show | None = None
 ) -> Iterator[bytes | memoryview]:
     """Yield the text of :func:`reference_json` in pieces of some thousand references; show each finished variable."""
     yield b'{"version":1,"refs":{'
     metadata = ",".join(f"{json.dumps(key)}:{json.dumps(_text(value))}" for key, value in hierarchy.metadata.items())
     yield metadata.encode()
     for path, manifest in reported(hierarchy.manifests.items(), progress):
-        yield from _chunk_texts(path, manifest, url)
+        yield from _chunk_texts(path, manifest, url, hierarchy.zarr_format)
     yield b"}}"
 
 
-def reference_dict(hierarchy: Zarr2Hierarchy, /, *, url: UrlMap = str) -> dict[str, Any]:
+def reference_dict(hierarchy: ZarrHierarchy, /, *, url: UrlMap = str) -> dict[str, Any]:
     """Return references as a dict, as ``fsspec`` and ``xr.open_dataset(..., engine="kerchunk")`` accept it."""
     found: dict[str, Any] = json.loads(reference_json(hierarchy, url=url))
     return found
@@ -76,8 +76,9 @@ def _text(value: Mapping[str, Any]) -> str:
     return json.dumps(value, separators=(",", ":"))
 
 
-def _chunk_texts(path: str, manifest: Manifest, url: UrlMap) -> Iterator[memoryview]:
-    key = "," + json.dumps(f"{path}/")[:-1]
+def _chunk_texts(path: str, manifest: Manifest, url: UrlMap, zarr_format: ZarrFormat) -> Iterator[memoryview]:
+    separator, beginning = (".", "/") if zarr_format == 2 else ("/", "/c/" if manifest.shape else "/c")
+    key = "," + json.dumps(f"{path}{beginning}")[:-1]
     url_column = UrlColumn(lambda text: json.dumps(url(text)))
     for cells, part in _blocks(manifest):
         is_inline = part.entries["location"] == INLINE
@@ -88,11 +89,11 @@ def _chunk_texts(path: str, manifest: Manifest, url: UrlMap) -> Iterator[memoryv
                 pa.array(entries["offset"]).cast(pa.string()),
                 pa.array(entries["length"]).cast(pa.string()),
             )
-            keys = _keys(cells[~is_inline], manifest.shape)
+            keys = _keys(cells[~is_inline], manifest.shape, separator)
             yield _joined(key, keys, '":[', columns[0], ",", columns[1], ",", columns[2], "]")
         if entries.size < cells.size:
             texts = _inline_texts(part, part.entries[is_inline])
-            yield _joined(key, _keys(cells[is_inline], manifest.shape), '":"', texts, '"')
+            yield _joined(key, _keys(cells[is_inline], manifest.shape, separator), '":"', texts, '"')
 
 
 def _joined(*parts: pa.Array | str) -> memoryview:
@@ -112,12 +113,12 @@ def _blocks(manifest: Manifest) -> Iterator[tuple[NDArray[np.int64], ChunkManife
             yield at + block * _BLOCK_CHUNKS, part if at.size == part.entries.size else part.pick((at,))
 
 
-def _keys(cells: NDArray[np.int64], shape: tuple[int, ...]) -> pa.Array:
-    """Return chunk keys such as ``"0.12"``; the key of a scalar is ``"0"``."""
+def _keys(cells: NDArray[np.int64], shape: tuple[int, ...], separator: str) -> pa.Array:
+    """Return chunk keys such as ``"0.12"``; that of a scalar is ``"0"`` in zarr v2, and nothing in zarr v3."""
     if not shape:
-        return pa.array(["0"] * cells.size, pa.string())
+        return pa.array(["0" if separator == "." else ""] * cells.size, pa.string())
     numbers = [pa.array(x).cast(pa.string()) for x in np.unravel_index(cells, shape)]
-    return numbers[0] if len(numbers) == 1 else pc.binary_join_element_wise(*numbers, ".")
+    return numbers[0] if len(numbers) == 1 else pc.binary_join_element_wise(*numbers, separator)
 
 
 def _inline_texts(manifest: ChunkManifest, entries: NDArray[Any]) -> pa.Array:
@@ -133,7 +134,7 @@ def _inline_chunks(manifest: ChunkManifest, entries: NDArray[Any]) -> tuple[Iter
     return (manifest.inline[offset : offset + length] for offset, length in spans), which
 
 
-_RECORD_SIZE = 100_000
+RECORD_SIZE = 100_000
 """Chunks in each file of an array; the last file may have fewer and is not padded."""
 
 SCHEMA = pa.schema(
@@ -148,11 +149,11 @@ SCHEMA = pa.schema(
 
 _BASE64 = b"base64:"
 _ROWS = "max_rows_per_page"  # older libraries do not have this limit
-_ONE_PAGE = {_ROWS: _RECORD_SIZE} if _ROWS in inspect.signature(pq.write_table).parameters else {}
+_ONE_PAGE = {_ROWS: 1 << 31} if _ROWS in inspect.signature(pq.write_table).parameters else {}
 
 
 def parquet_files(
-    hierarchy: Zarr2Hierarchy, /, *, url: UrlMap = str, record_size: int = _RECORD_SIZE, progress: Show | None = None
+    hierarchy: ZarrHierarchy, /, *, url: UrlMap = str, record_size: int = RECORD_SIZE, progress: Show | None = None
 ) -> Iterator[tuple[str, bytes]]:
     """Yield the key and content of each file; the last file, ``.zmetadata``, makes the others visible.
 

@@ -9,6 +9,7 @@ import shutil
 import uuid
 import zlib
 from collections.abc import Callable, Iterable, Iterator
+from dataclasses import replace
 from functools import partial
 from pathlib import Path
 from tempfile import TemporaryDirectory, gettempdir
@@ -16,8 +17,8 @@ from typing import Any
 
 import pyarrow as pa
 
-from virtualstack.errors import SourceNotFoundError, StorageError, WriterError
-from virtualstack.kerchunk.document import parquet_files, reference_dict, reference_texts
+from virtualstack.errors import SourceNotFoundError, StorageError, WriterError, check_word
+from virtualstack.kerchunk.document import RECORD_SIZE, parquet_files, reference_dict, reference_texts
 from virtualstack.kerchunk.references import FILE_SUFFIXES, FOLDER_SUFFIXES
 from virtualstack.location import absolute_url, join_url, local_path, split_url
 from virtualstack.manifests import ManifestArray, ManifestGroup, repack
@@ -29,7 +30,8 @@ from virtualstack.storage.atomic import sync_folders
 from virtualstack.storage.permission import named_in
 from virtualstack.storage.signatures import without_signature
 from virtualstack.zarr.client import Client
-from virtualstack.zarr.metadata.version2 import make_hierarchy
+from virtualstack.zarr.forms import make_hierarchy3
+from virtualstack.zarr.metadata.version2 import ZarrFormat, ZarrHierarchy, make_hierarchy
 from virtualstack.zarr.rewrite.plan import plan_rewrite
 from virtualstack.zarr.rewrite.rewrite import fitting, is_inlined
 
@@ -68,14 +70,16 @@ def write_kerchunk(
     inline_limit: int = 1 << 20,
     rewrite: str | float | None = None,
     absent: OnAbsent = "fill",
+    zarr_format: ZarrFormat = 2,
+    record_size: int = RECORD_SIZE,
     progress: Show | None = None,
 ) -> dict[str, Any] | None:
     """Write a group as kerchunk references, which fsspec, zarr and xarray's engine ``"kerchunk"`` read.
 
-    The references have zarr v2 metadata. Kerchunk cannot hold sizes and etags of the sources, the difference of ABSENT
-    and EMPTY, declared dimensions without an array, and refusals, so these are left out. Attributes become JSON, which
-    has no float32: values packed by a ``scale_factor`` and ``add_offset`` of float32 decode as float64, equal to
-    float32's precision.
+    The references have metadata of zarr v2, or, as JSON, of v3. Kerchunk cannot hold sizes and etags of the sources,
+    the difference of ABSENT and EMPTY, declared dimensions without an array, and refusals, so these are left out.
+    Attributes become JSON, which has no float32: values packed by a ``scale_factor`` and ``add_offset`` of float32
+    decode as float64, equal to float32's precision.
 
     fsspec (2026.9) looks for the protocol of parquet references in groups, too, and may fail there with a KeyError.
     Open parquet references that have groups below the root with ``storage_options={"remote_protocol": "s3"}`` (or
@@ -89,13 +93,23 @@ def write_kerchunk(
     an object store, its files are made in a temporary directory and then uploaded one by one. Until the last file is
     uploaded, reading them is an error. Do not replace references that are being read.
     """
+    check_word("zarr_format", zarr_format, (2, 3))
+    if record_size < 1:
+        raise ValueError(f"record_size={record_size} is no number of references in a file. Pass 1 or more")
+    client = replace(KERCHUNK, zarr_format=zarr_format, streams=zarr_format == 2)
     group = group.map_arrays(
-        fitting(KERCHUNK, inline_limit=inline_limit, rewrite=rewrite, absent=absent, storage=storage)
+        fitting(client, inline_limit=inline_limit, rewrite=rewrite, absent=absent, storage=storage)
     )
+
+    def described(*, shares_chunks: bool = False) -> ZarrHierarchy:
+        if zarr_format == 3:
+            return make_hierarchy3(group)
+        return make_hierarchy(group, fill_budget=fill_budget, shares_chunks=shares_chunks)
+
     if target is None:
         if relative:
             raise ValueError("relative=True needs a target, to whose folder locations are relative. Pass a path or URL")
-        return reference_dict(make_hierarchy(group, fill_budget=fill_budget), url=without_signature)
+        return reference_dict(described(), url=without_signature)
     root, _, name = absolute_url(target).rstrip("/").rpartition("/")
     suffix = next((x for x in SUFFIXES if name.endswith(x)), None)
     if suffix is None:
@@ -107,7 +121,13 @@ def write_kerchunk(
     is_parquet = suffix in FOLDER_SUFFIXES
     place = f"{root}/{name}"
     url = _relative_to(place) if relative else partial(named_in, place)
-    hierarchy = make_hierarchy(group, fill_budget=fill_budget, shares_chunks=is_parquet)
+    if is_parquet and zarr_format == 3:
+        raise WriterError(
+            f"'{os.fspath(target)}' would be parquet references, which hold metadata of zarr v2 alone. Write '.json', "
+            "or leave out zarr_format=3",
+            feature="zarr_format",
+        )
+    hierarchy = described(shares_chunks=is_parquet)
     reached = Storage.from_option(storage)
     folder = reached.target(f"{root}/")
     local = local_path(f"{root}/{name}") if isinstance(reached.writing_target(f"{root}/"), LocalTarget) else None
@@ -121,11 +141,11 @@ def write_kerchunk(
         else:
             folder.put(name, b"".join(parts))
     elif local is not None and isinstance(folder, LocalTarget):
-        _write_directory(local, parquet_files(hierarchy, url=url, progress=progress))
+        _write_directory(local, parquet_files(hierarchy, url=url, record_size=record_size, progress=progress))
     else:
         if local is not None:  # a dry run
             _check_replaceable(local)
-        _write_objects(folder, name, parquet_files(hierarchy, url=url, progress=progress))
+        _write_objects(folder, name, parquet_files(hierarchy, url=url, record_size=record_size, progress=progress))
     return None
 
 

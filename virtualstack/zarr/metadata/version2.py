@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, Literal
 
 from virtualstack.codecs.codec import Codec
 from virtualstack.errors import READ_VALUES, Remedy, WriterError
@@ -46,17 +46,21 @@ _DIMENSIONS = "_ARRAY_DIMENSIONS"
 """Attribute with the names of dimensions, as xarray writes it to zarr v2."""
 
 
+type ZarrFormat = Literal[2, 3]
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Zarr2Hierarchy:
-    """A group in the terms of zarr v2."""
+class ZarrHierarchy:
+    """A group in the terms of zarr: metadata by key, and the manifest of each array by path."""
 
     metadata: Mapping[str, Mapping[str, Any]]
     manifests: Mapping[str, Manifest]
+    zarr_format: ZarrFormat = 2
 
 
 def make_hierarchy(
     group: ManifestGroup, /, *, fill_budget: FillBudget = 1 << 24, shares_chunks: bool = False
-) -> Zarr2Hierarchy:
+) -> ZarrHierarchy:
     """Describe a group, and everything below it, by zarr v2 metadata.
 
     Zarr cannot express refusals, or declared dimensions without an array: they are left out.
@@ -74,7 +78,7 @@ def make_hierarchy(
             metadata[f"{key}/.zarray"], metadata[f"{key}/.zattrs"] = zarray, zattrs
         for name in node.groups:
             check_name(name, prefix + name, 2)
-    return Zarr2Hierarchy(metadata=metadata, manifests=manifests)
+    return ZarrHierarchy(metadata=metadata, manifests=manifests)
 
 
 def group_attributes(group: ManifestGroup, path: str, /) -> dict[str, Any]:

@@ -1,4 +1,4 @@
-"""Conversion of an array to Icechunk's form: zarr v3 metadata, and one entry for each chunk."""
+"""Conversion of an array to references of zarr v3: its metadata, and one entry for each chunk."""
 
 from __future__ import annotations
 
@@ -15,16 +15,17 @@ from virtualstack.errors import Remedy, UnsupportedFeatureError, WriterError
 from virtualstack.manifests import (
     ChunkGrid,
     ChunkManifest,
+    Manifest,
     ManifestArray,
     ManifestGroup,
     value_changing,
 )
 from virtualstack.manifests.encoding import native
 from virtualstack.manifests.plain import PlainArray, longest_cells, match_axes
-from virtualstack.zarr.client import Client
 from virtualstack.zarr.documents import array_document, codec_documents, dump_document, fill_attribute
+from virtualstack.zarr.metadata.array import check_name
 from virtualstack.zarr.metadata.attributes import json_attributes, keep_unwritable_attributes, restore_cf
-from virtualstack.zarr.metadata.version2 import group_attributes
+from virtualstack.zarr.metadata.version2 import ZarrHierarchy, group_attributes
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -38,7 +39,7 @@ class _Grid:
 
 
 def make_document(array: ManifestArray, /, *, path: str) -> tuple[bytes, ChunkManifest]:
-    """Return ``zarr.json`` of an array that Icechunk can express, and the manifest over its chunk grid."""
+    """Return ``zarr.json`` of an array that ``fitting`` made, and the manifest over its chunk grid."""
     grid = _regular(array) or _rectilinear(array)
     assert grid is not None, "`fitting` changes arrays for which there is no grid"
     return _document(array, grid, path), grid.manifest
@@ -49,6 +50,22 @@ def make_group_document(group: ManifestGroup, /, *, path: str) -> bytes:
     attributes = group_attributes(group, path or "/")
     document = {"zarr_format": 3, "node_type": "group", "attributes": attributes}
     return _dump(document | keep_unwritable_attributes(group.attributes), path or "/")
+
+
+def make_hierarchy3(group: ManifestGroup, /) -> ZarrHierarchy:
+    """Describe a group, and everything below it, by zarr v3 metadata. EMPTY chunks need no bytes."""
+    metadata: dict[str, Mapping[str, Any]] = {}
+    manifests: dict[str, Manifest] = {}
+    for path, node in group.walk():
+        at = path.lstrip("/")
+        metadata[f"{at}/zarr.json".lstrip("/")] = json.loads(make_group_document(node, path=at))
+        for name in (*node.arrays, *node.groups):
+            check_name(name, f"{at}/{name}".lstrip("/"), 3)
+        for name, array in node.arrays.items():
+            key = f"{at}/{name}".lstrip("/")
+            document, manifests[key] = make_document(with_text_fill(array), path=key)
+            metadata[f"{key}/zarr.json"] = json.loads(document)
+    return ZarrHierarchy(metadata=metadata, manifests=manifests, zarr_format=3)
 
 
 # -- chunk grids ----------------------------------------------------------------------------------------------
@@ -92,8 +109,9 @@ def _rectilinear(array: ManifestArray) -> _Grid | None:
     )
 
 
-ICECHUNK = Client(name="references of Icechunk", takes_grid=lambda array: _rectilinear(array) is not None)
-"""What Icechunk can express."""
+def takes_grid(array: ManifestArray, /) -> bool:
+    """Return whether an array has a rectilinear grid of zarr v3."""
+    return _rectilinear(array) is not None
 
 
 def _edges(
@@ -196,7 +214,7 @@ def _dump(document: Mapping[str, Any], path: str) -> bytes:
 
 def _refuse_constant(path: str, constant: str) -> None:
     raise WriterError(
-        f"'{path}' has {constant} in an attribute that changes values, such as scale_factor; JSON in Icechunk cannot "
+        f"'{path}' has {constant} in an attribute that changes values, such as scale_factor; JSON of zarr v3 cannot "
         f"hold {constant}. Leave the variable out, or write a vstack",
         variable=path,
         feature=constant,
