@@ -16,7 +16,9 @@ from numcodecs.vlen import VLenUTF8
 from zarr.abc.store import OffsetByteRequest, RangeByteRequest, SuffixByteRequest
 from zarr.core.buffer import default_buffer_prototype
 
+import virtualstack as vs
 from tests.data.arrays import array_of, one_inline_chunk
+from tests.data.netcdf4 import netcdf4_file
 from tests.data.stores import publish
 from tests.forks import forked, forking, waiting_reader
 from tests.servers import RangeServer
@@ -487,3 +489,21 @@ def test_a_decoded_chunk_is_made_once():
     for _ in range(2):
         with pytest.raises(StorageError, match="no bytes"):
             cache.get("f", fail)
+
+
+@pytest.mark.parametrize("kind", ["NETCDF3_64BIT_OFFSET", "NETCDF4"])
+def test_many_small_chunks_are_merged(kind, tmp_path):
+    """Records of netCDF-3, and compressed ones of netCDF-4: zarr has few calls, and the values of the file."""
+    values = np.arange(7000, dtype="f4").reshape(700, 10)
+    stored = {"zlib": True, "chunksizes": (1, 10)} if kind == "NETCDF4" else {}
+    variables = {"time": ("f8", "time", np.arange(700))}
+    variables |= {name: ("f4", "time x", by * values, {}, stored) for name, by in (("a", 1), ("b", -1))}
+    netcdf4_file(tmp_path / "a.nc", {"time": None, "x": 10}, variables, kind=kind)
+    vds = vs.open_virtual_dataset(tmp_path / "a.nc", loadable_variables=[])
+    assert vds.virtual.nrefs >= 1400
+    opened = zarr.open_group(ManifestStore(vds.virtual.to_group()), mode="r")
+    np.testing.assert_array_equal(opened["a"][...], values)
+    np.testing.assert_array_equal(opened["b"][690:, 3], -values[690:, 3])
+    assert opened["b"].nchunks == 1
+    some = zarr.open_group(ManifestStore(vds.isel(time=slice(100)).virtual.to_group()), mode="r")
+    assert some["a"].nchunks == 100

@@ -36,7 +36,7 @@ from virtualstack.zarr.client import Client
 from virtualstack.zarr.documents import array_document, codec_documents, encode_chunk, why_refused
 from virtualstack.zarr.metadata.encode import can_encode, encode_cell, filled_up
 from virtualstack.zarr.metadata.version2 import describe_array
-from virtualstack.zarr.uniform import MAX_CHUNK_BYTES, count_overlaps, uniform_chunks
+from virtualstack.zarr.uniform import MAX_CHUNK_BYTES, count_overlaps, merged_chunks, uniform_chunks
 
 _MAX_CELLS = 64
 """Largest number of cells from which one chunk is made."""
@@ -306,8 +306,9 @@ def present(array: ManifestArray, client: Client, /, *, path: str) -> ZarrArray:
     """Return an array in the form in which a client can have it.
 
     Chunks are served as they are stored if, by the tables, all have one encoding whose codecs the client decodes, and
-    the grid is regular. All other arrays are served decoded, as arrays of equal chunks without codecs. No entry of the
-    manifest is read to decide this, so opening costs the same for any number of chunks.
+    the grid is regular. All other arrays are served decoded, as arrays of equal chunks without codecs, and so are those
+    of many small chunks, which are merged. No entry of the manifest is read to decide this, so opening costs the same
+    for any number of chunks.
     """
     if (reason := why_refused(array, name=path)) is not None:
         raise UnsupportedFeatureError(reason, variable=path, feature=str(array.dtype))
@@ -317,6 +318,8 @@ def present(array: ManifestArray, client: Client, /, *, path: str) -> ZarrArray:
     if plain is not None and not _is_stored(array, plain, client):
         plain = None
     chunks = uniform_chunks(array, client.chunks) if plain is None else plain.chunks
+    if client.needs_all and (merged := merged_chunks(array, chunks)) != chunks:
+        plain, chunks = None, merged
     documents, writes_fill = _documents(array, path, chunks, plain, client)
     return ZarrArray(
         array=array,

@@ -14,6 +14,10 @@ from virtualstack.manifests import ChunkGrid, ManifestArray
 MAX_CHUNK_BYTES = 64 << 20
 """Approximate largest size of a decoded chunk in bytes; larger chunks are split."""
 
+_MANY_CHUNKS = 256
+_SMALL_CHUNK_BYTES = 1 << 15
+_MERGED_BYTES = 1 << 20
+
 
 def uniform_chunks(array: ManifestArray, chosen: Mapping[str, int], /) -> tuple[int, ...]:
     """Choose equal chunks for an array: the cells if they are equal, else the length that most elements have.
@@ -27,6 +31,23 @@ def uniform_chunks(array: ManifestArray, chosen: Mapping[str, int], /) -> tuple[
         for length, axis in zip(lengths, array.grid.axes, strict=True)
     ]
     return tuple(split_chunks(chunks, array.dtype, MAX_CHUNK_BYTES))
+
+
+def merged_chunks(array: ManifestArray, chunks: tuple[int, ...], /) -> tuple[int, ...]:
+    """Return chunks of about 1 MiB in place of many small ones, such as the records of netCDF-3; others stay.
+
+    A client has a call for each of its chunks, and reading merges the requests for those that are stored.
+    """
+    n_chunks = math.prod(-(-n // max(chunk, 1)) for n, chunk in zip(array.shape, chunks, strict=True))
+    nbytes = math.prod(chunks) * max(array.dtype.itemsize, 1)
+    if n_chunks < _MANY_CHUNKS or nbytes > _SMALL_CHUNK_BYTES:
+        return chunks
+    merged = list(chunks)
+    for i in reversed(range(array.ndim)):
+        times = min(-(-array.shape[i] // merged[i]), max(_MERGED_BYTES // nbytes, 1))
+        merged[i] *= times
+        nbytes *= times
+    return tuple(merged)
 
 
 def split_chunks(chunks: Sequence[int], dtype: np.dtype[Any], most: int, /) -> list[int]:
