@@ -18,7 +18,7 @@ from virtualstack.options import VALUES, with_options
 from virtualstack.printable import counted, first_names
 
 if TYPE_CHECKING:
-    from virtualstack.manifests import ManifestGroup
+    from virtualstack.manifests import ManifestArray, ManifestGroup
     from virtualstack.storage import StorageLike
 
 
@@ -333,18 +333,78 @@ class VirtualAccessor(Targets, AccessorFacts):
         from virtualstack.vstack.overwrite import overwrite
 
         dataset = declared_dataset(self._dataset).copy()
-        arrays = VirtualAccessor(dataset)._arrays()
-        array = arrays.get(name)
-        if array is None:
-            if name not in dataset.variables:
-                raise KeyError(
-                    f"there is no virtual variable '{name}'; the virtual variables are {first_names(sorted(arrays))}"
-                )
-            raise ValueError(f"the values of variable '{name}' are loaded. Change them as in any xarray dataset")
+        array = VirtualAccessor(dataset)._virtual(name)
         dims = tuple(map(str, dataset.variables[name].dims))
         array = replace(array, dimension_names=dims)
         dataset.variables[name].data = overwrite(array, name, region, values, to, raw=raw, storage=storage)
         return dataset
+
+    def subchunk(self, name: str, lengths: Mapping[str, int], /) -> xr.Dataset:
+        """Return the dataset with uncompressed chunks of a variable split into smaller ones. No chunk is read.
+
+        Readers of references fetch whole chunks, and a variable that is not compressed is often one chunk of a file.
+        virtualstack reads parts of such chunks in any case.
+
+        Parameters
+        ----------
+        name
+            Name of the variable.
+        lengths
+            Number of elements of the new chunks, such as ``{"time": 1}``. The dimension is the slowest one of the
+            stored chunks. Chunks begin where those of the files begin.
+
+        Returns
+        -------
+        xarray.Dataset
+            A virtual dataset with the same values.
+
+        Raises
+        ------
+        KeyError
+            There is no variable of this name.
+        ValueError
+            The variable is loaded, it lacks a dimension, or a length is not positive.
+        WriterError
+            The chunks are compressed, or parts along the dimension are not byte ranges.
+
+        Examples
+        --------
+        >>> import xarray as xr
+        >>> import virtualstack as vs
+        >>> xr.Dataset({"rain": ("time", [1.0, 2.0])}).to_netcdf("day.nc", engine="netcdf4")
+        >>> vds = vs.open_virtual_dataset("day.nc", loadable_variables=[])
+        >>> vds.virtual.nrefs, vds.virtual.subchunk("rain", {"time": 1}).virtual.nrefs
+        (1, 2)
+        """
+        from virtualstack.errors import WriterError
+        from virtualstack.zarr.rewrite.split import subchunk
+
+        dataset, array = self._dataset.copy(), self._virtual(name)
+        dims = dataset.variables[name].dims
+        for dim, length in lengths.items():
+            if dim not in dims or length < 1:
+                raise ValueError(f"{{{dim!r}: {length}}} is no length along a dimension of '{name}', which has {dims}")
+            made = subchunk(array, dims.index(dim), length)
+            if isinstance(made, str):
+                raise WriterError(
+                    f"variable '{name}' cannot be split along '{dim}': {made}. Leave it as it is, or write its values",
+                    variable=name,
+                    feature="subchunk",
+                )
+            array = made
+        dataset.variables[name].data = array
+        return dataset
+
+    def _virtual(self, name: str) -> ManifestArray:
+        """Return the array of a virtual variable; others are an error."""
+        arrays = self._arrays()
+        if name in arrays:
+            return arrays[name]
+        if name not in self._dataset.variables:
+            raise KeyError(
+                f"there is no virtual variable '{name}'; the virtual variables are {first_names(sorted(arrays))}"
+            )
+        raise ValueError(f"the values of variable '{name}' are loaded. Change them as in any xarray dataset")
 
     def rename_locations(self, change: Mapping[str, str] | Callable[[str], str], /) -> xr.Dataset:
         """Return the dataset with other URLs of its sources. No chunk is read.

@@ -331,6 +331,46 @@ class VirtualTreeAccessor(Targets, AccessorFacts):
             groups[path] = VirtualAccessor(groups[path]).write(leaf, region, values, to=to, raw=raw, storage=storage)
         return self._changed(groups)
 
+    def subchunk(self, name: str, lengths: Mapping[str, int], /) -> xr.DataTree:
+        """Return the tree with uncompressed chunks of a variable split, as :meth:`VirtualAccessor.subchunk` does it.
+
+        Parameters
+        ----------
+        name
+            Path of the variable, such as ``"group/name"``.
+        lengths
+            Number of elements of the new chunks, such as ``{"time": 1}``.
+
+        Returns
+        -------
+        xarray.DataTree
+            A virtual tree with the same values.
+
+        Raises
+        ------
+        KeyError
+            The group or the variable does not exist.
+        ValueError
+            The variable is loaded, it lacks a dimension, or a length is not positive.
+        WriterError
+            The chunks are compressed, or parts along the dimension are not byte ranges.
+
+        Examples
+        --------
+        >>> import xarray as xr
+        >>> import virtualstack as vs
+        >>> rain = xr.Dataset({"rain": ("time", [1.0, 2.0])})
+        >>> xr.DataTree.from_dict({"/gauge": rain}).to_netcdf("day.nc", engine="netcdf4")
+        >>> tree = vs.open_virtual_datatree("day.nc")
+        >>> tree.virtual.subchunk("gauge/rain", {"time": 1}).virtual.nrefs
+        2
+        """
+        groups = self._groups()
+        ((path, (leaf,)),) = self._by_group({name: None}).items()
+        with naming_group(path):
+            groups[path] = VirtualAccessor(groups[path]).subchunk(leaf, lengths)
+        return self._changed(groups)
+
     def rename_locations(self, change: Mapping[str, str] | Callable[[str], str], /) -> xr.DataTree:
         """Return the tree with other URLs of its sources. No chunk is read.
 

@@ -52,6 +52,23 @@ def split_uncompressed(array: ManifestArray, /) -> ManifestArray | None:
     return replace(array, manifest=_parts(cut.manifest, axis, chunk, cuttable), grid=cut.grid)
 
 
+def subchunk(array: ManifestArray, axis: int, length: int, /) -> ManifestArray | str:
+    """Split all stored chunks along an axis into parts of ``length`` elements; or return why that is not possible."""
+    manifest = array.in_memory().compact()
+    stored = ~manifest.holes & (manifest.entries["location"] != INLINE)
+    rows = _raw_rows(manifest, array)
+    for row in np.unique(manifest.entries["encoding"][stored]).tolist():
+        if not _is_raw(manifest.encodings[row]):
+            return "its chunks are compressed"
+        if rows.get(row, axis) != axis:
+            return f"only parts along the slowest axis of a chunk are byte ranges, which is axis {rows[row]}"
+    cells = array.grid.axes[axis]
+    lines, at = cells.lines(), np.arange(cells.length, dtype=np.int64)
+    cut = refine(array.as_chunks(), axis, np.union1d(lines, at[(at - lines[cells.find(at)]) % length == 0]))
+    cuttable = {manifest.encodings[row] for row in rows}
+    return replace(array, manifest=_parts(cut.manifest, axis, length, cuttable), grid=cut.grid)
+
+
 def _raw_rows(manifest: ChunkManifest, array: ManifestArray) -> dict[int, int]:
     """Return the axis along which chunks of each uncompressed encoding can be split, by the row of the encoding."""
     found = {}
