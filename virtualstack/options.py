@@ -76,7 +76,8 @@ preprocess
 new_dim
     New dimensions by name, each with the source of its labels: a :class:`FromName`, a :class:`FromAttribute`, a
     function of the dataset (of a tree: of its root group), or a list with one label for each file, in the order of the
-    files. Data variables get them; coordinates only if ``combine_options["coords"]`` names them.
+    files. Data variables get them; coordinates only if ``combine_options["coords"]`` names them. The labels of a
+    dimension that files have are replaced: a list or function then has as many labels for a file as it has elements.
 labels
     Variables whose values become the labels of a dimension that has none, by dimension: ``{"Time": "Times"}`` for
     files of WRF. Texts that are dates become dates.

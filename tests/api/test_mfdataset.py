@@ -975,10 +975,12 @@ def test_labels_that_are_not_there_are_named(tmp_path):
         ),
         ({"m": vs.FromAttribute("run")}, r"'.*a.nc': it has no attribute 'run', only \[\]"),
         ({"m": vs.FromName("(a)", format="%Y")}, r"label 'a' of 'm' in '.*a.nc' is not a date of format '%Y'"),
-        ({"time": vs.FromName("a")}, r"'time' is already a dimension of '.*a.nc'"),
         ({"v": vs.FromName("a")}, r"'v' is already a variable"),
     ):
         refuse(message, [path], new_dim=new_dim)
+    path = write(tmp_path / "b.nc", time=[7, 8])
+    refuse("has 2 elements along 'time', and got one label", [path], new_dim={"time": vs.FromName("b")})
+    refuse("has 2 elements along 'time', and got 1 label", [path], new_dim={"time": [[1]]})
     with pytest.raises(ValueError, match="is not a valid regular expression"):
         vs.FromName("(")
     with pytest.raises(ValueError, match="has 2 groups"):
@@ -997,6 +999,25 @@ def test_labels_in_a_list(tmp_path):
     made = vs.combine_datasets([vs.open_virtual_dataset(path) for path in paths], new_dim={"day": dates})
     np.testing.assert_array_equal(made["day"], np.array(["2001-01-01", "2001-01-02"], "M8[ns]"))
     np.testing.assert_array_equal(made.virtual.open()["v"], values[::-1])
+
+
+def test_labels_of_a_dimension_are_replaced(tmp_path):
+    """Files that count their hours from 0 get dates of their names, or lists; the files may have other lengths."""
+    paths = [write(tmp_path / f"run_2001010{i}.nc", time=[0], seed=i) for i in (2, 1)]
+    values = [xr.open_dataset(path, engine="netcdf4")["v"].values for path in paths]
+    made = vs.open_virtual_mfdataset(paths, new_dim={"time": vs.FromName(r"(\d{8})", format="%Y%m%d")})
+    np.testing.assert_array_equal(made["time"], np.array(["2001-01-01", "2001-01-02"], "M8[ns]"))
+    np.testing.assert_array_equal(made.virtual.open()["v"], np.concatenate(values[::-1]))
+    paths.append(write(tmp_path / "run_20010103.nc", time=[0, 1], seed=5))
+    values.append(xr.open_dataset(paths[2], engine="netcdf4")["v"].values)
+    for labels in ([40, 30, [10, 20]], lambda ds: xr.DataArray({2: [40], 1: [30], 3: [10, 20]}[_day(ds)], dims="t")):
+        made = vs.open_virtual_mfdataset(paths, new_dim={"time": labels}).virtual.open()
+        assert made["time"].values.tolist() == [10, 20, 30, 40]
+        np.testing.assert_array_equal(made["v"], np.concatenate(values[::-1]))
+
+
+def _day(ds):
+    return int(ds.encoding["source"][-4])
 
 
 @pytest.mark.parametrize(

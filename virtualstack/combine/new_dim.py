@@ -18,7 +18,7 @@ from numpy.typing import NDArray
 from virtualstack.combine.conflicts import Rules, has_no_missing_number
 from virtualstack.combine.part import Part
 from virtualstack.dataset import virtual_array
-from virtualstack.errors import Code, CombineError, Remedy
+from virtualstack.errors import CombineError, Remedy
 from virtualstack.planning.sources import FromAttribute, FromName
 from virtualstack.printable import counted, first_names
 
@@ -55,6 +55,8 @@ def make_labels(parts: Sequence[Part], dim: str, labelling: Labelling, /) -> Seq
     for x, part in zip(found, parts, strict=True):
         if x is None:
             raise _refusal(dim, part, f"'{dim}' has no label for {part.called}: it {_why(labelling, part)}")
+    if any(_is_several(x) and part.sizes.get(dim, 1) > 1 for x, part in zip(found, parts, strict=True)):
+        return [_several(dim, x, part) for x, part in zip(found, parts, strict=True)]
     labels = [_plain(dim, x, part) for x, part in zip(found, parts, strict=True)]
     if isinstance(labelling, FromName | FromAttribute):
         if labelling.format is not None:
@@ -105,6 +107,23 @@ def _why(labelling: Labelling, part: Part) -> str:
         where = " in its group or above" if part.inherited else ""
         return f"has no attribute '{labelling.name}'{where}, only {found}. Give a function of the dataset, or FromName"
     return "got None from its function"
+
+
+def _is_several(found: Any) -> bool:
+    return isinstance(found, Sequence | pd.Index | np.ndarray | xr.DataArray) and not isinstance(found, str | bytes)
+
+
+def _several(dim: str, found: Any, part: Part) -> list[Any]:
+    """Return the labels of the elements that a part has along a dimension."""
+    found, n = found if _is_several(found) else [found], part.sizes.get(dim, 1)
+    labels = [_plain(dim, x, part) for x in (np.asarray(found) if isinstance(found, xr.DataArray) else found)]
+    if len(labels) != n:
+        raise _refusal(
+            dim,
+            part,
+            f"{part.called} has {counted(n, 'element')} along '{dim}', and got {counted(len(labels), 'label')}",
+        )
+    return labels
 
 
 def _plain(dim: str, found: Any, part: Part) -> Any:
@@ -166,20 +185,22 @@ def with_new_dim(
 ) -> Part:
     """Return a part whose data variables, and coordinates named by rules, have a new dimension of one element in front.
 
-    A coordinate of its name without a dimension becomes its coordinate. Variables that ``like`` has get the dimension
-    if they have it there. With outer joins, bounds of labels do not get it if they cannot be missing at other labels.
+    If the part has the dimension, its labels are replaced. A coordinate of its name without a dimension becomes its
+    coordinate. Variables that ``like`` has get the dimension if they have it there. With outer joins, bounds of labels
+    do not get it if they cannot be missing at other labels.
     """
     own = part.variables.get(dim)
     is_scalar = own is not None and not own.ndim and dim in part.coordinates
-    if dim in part.sizes or (own is not None and not is_scalar):
-        what = "dimension" if dim in part.sizes else "variable"
-        if part.sizes.get(dim) == 1:
-            squeeze = Code(f"lambda ds: ds.squeeze({dim!r}, drop=True)")
-            remedy = Remedy("remove the other one with", preprocess=squeeze)
-        else:
-            remedy = Remedy("join along this one with", concat_dim=dim)
-        why = f"'{dim}' is already a {what} of {part.called}, and cannot be a new dimension"
-        raise _refusal(dim, part, why, Remedy("give the new dimension another name"), remedy)
+    labels = label if isinstance(label, list) else [label]
+    if part.sizes.get(dim) == len(labels):
+        return part.with_variables({dim: xr.Variable((dim,), labels)}, coordinates=[dim])
+    if dim in part.sizes:
+        n = counted(part.sizes[dim], "element")
+        give = Remedy("give a list of labels for each file, or join along it with", concat_dim=dim)
+        raise _refusal(dim, part, f"{part.called} has {n} along '{dim}', and got one label", give)
+    if own is not None and not is_scalar:
+        why = f"'{dim}' is already a variable of {part.called}, and cannot be a new dimension"
+        raise _refusal(dim, part, why, Remedy("give the new dimension another name"), Remedy("drop the variable"))
     changed = {dim: xr.Variable((dim,), [label])}
     if own is not None:
         changed = {dim: xr.Variable((dim,), np.asarray([label], own.dtype), own.attrs, own.encoding)}
