@@ -45,7 +45,7 @@ def stored_bytes(array, box):
 def test_a_map_and_a_series_cost_what_is_stored(chromium, era5):
     """Of months that are packed differently: at most a fifth more, with all that the page asks for the variable.
 
-    The map comes with a sample of chunks, which the range of its colours is from.
+    The range of the colours is from a few values of other chunks.
     """
     (array,) = (x for name, x in era5.virtual.to_group().arrays.items() if name == "t2m")
     with serving({"era5": era5}) as url:
@@ -54,16 +54,15 @@ def test_a_map_and_a_series_cost_what_is_stored(chromium, era5):
         chromium.run("await page.locator(given).waitFor()", image)
 
         def asked():
-            """Cells that were asked for, and bytes."""
+            """Cells that were asked for whole, and all bytes."""
             sizes = {x: n for x, n in chromium.seen()["sizes"].items() if "/era5/t2m" in x}
-            cells = {tuple(map(int, x.rpartition("/")[2].split("."))) for x in sizes if not x.endswith(".json")}
-            return cells, sum(sizes.values())
+            return {x.rpartition("/")[2] for x in sizes} - {"array.json"}, sum(sizes.values())
 
         cells, first = asked()
-        of_map = {x for x in np.ndindex(array.grid.shape) if x[0] == 0}
-        assert of_map <= cells
-        assert len(cells - of_map) <= 10  # 5 chunks, which begin in one cell and may stop in the next
-        assert 0 < first <= 1.2 * sum(stored_bytes(array, cell) for cell in cells)
+        of_map = {".".join(map(str, x)) for x in np.ndindex(array.grid.shape) if x[0] == 0}
+        assert {x for x in cells if not x.endswith("?some")} == of_map
+        assert len(cells - of_map) == 5
+        assert 0 < first <= 1.2 * stored_bytes(array, np.s_[:1])
         chromium.run("await page.locator(given).click({ position: { x: 3, y: 3 } })", image)
         chromium.run("await page.locator('.series').waitFor()")
         assert first < asked()[1] <= 1.2 * stored_bytes(array, np.s_[:, :1, :1]) + first
@@ -133,6 +132,22 @@ def test_cells_that_the_page_cannot_decode_come_as_values(tmp_path):
         assert (how, data) == (None, values[:1].tobytes())
         data, how = get(f"{url}/-/cells/a/text/0")
         assert (how, data[:10]) == (None, b"d\0\0\0\x02\0\0\0ab")
+
+
+def test_some_values_of_a_cell_are_spread_over_all_of_them(tmp_path):
+    """From the least to the greatest, and again when the whole cell was sent before."""
+    dataset = cube(write_files(tmp_path))
+    array, values = dataset.virtual.to_group().arrays["t"], dataset.virtual.open()["t"].values
+    with serving({"a": dataset}) as url:
+        for cell in [*np.ndindex(array.grid.shape)][::-1]:
+            at = f"{url}/-/cells/a/t/{'.'.join(map(str, cell))}"
+            whole = [get(at) for _ in range(2)]
+            for _ in range(2):
+                some = np.frombuffer(get(f"{at}?some")[0], values.dtype)
+                wanted = np.sort(values[tuple(array.grid.box(cell))], axis=None)
+                np.testing.assert_array_equal(some, wanted[np.linspace(0, wanted.size - 1, len(some)).astype(int)])
+                assert len(some) == min(wanted.size, 200)
+            assert get(at) == whole[0] == whole[1]
 
 
 def test_empty_cells_have_a_fill_value_and_no_bytes(tmp_path):

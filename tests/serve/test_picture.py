@@ -237,6 +237,7 @@ def test_a_picture(chromium, served, name):
     assert true[1] - 0.2 * span < high <= true[1] + digit
     assert shown["last"] == [shown["range"], archive.label]
 
+    assert "band 1" not in chromium.text("[data-extent]")
     line, title = shown["series"]
     assert line.count("M") == 1 + archive.gaps
     assert line.count("M") + line.count("L") == dataset.sizes[archive.dim]

@@ -347,6 +347,8 @@ def test_lines_of_longitude_and_latitude(chromium, grids):
         x, y = to_plane.transform(lon, lat)
         at = (x - view[0]) / (view[1] - view[0]) * width, (view[3] - y) / (view[3] - view[2]) * height
         assert away(np.array(at), lines) < 1.5, (lon, lat)
+    right = "return page.locator(given).evaluateAll((all) => all.map((x) => x.getBoundingClientRect().right))"
+    assert max(chromium.run(right, ".named")) <= chromium.run(right, "[data-image]")[0]
     place = re.search(r"(\S+) °N to (\S+) °N, (\S+) °W to (\S+) °E", chromium.text("[data-extent]"))
     rlon, rlat = np.meshgrid(np.linspace(-21, 15, 200), np.linspace(-21, 19, 200))
     lon, lat = to_plane.transform(rlon, rlat, direction="INVERSE")

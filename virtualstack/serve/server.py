@@ -40,6 +40,9 @@ _STREAMED_BYTES = 32 << 20
 _PART_BYTES = 4 << 20
 """Bytes of such a chunk that are read at a time."""
 
+_N_SOME = 200
+"""Number of values of a cell that the page gets for its range of colours."""
+
 _ZARR2 = "zarr2/"
 """Begin of the paths at which cubes are zarr 2: programs warn about folders with the metadata of both versions."""
 
@@ -53,6 +56,9 @@ _PREFIXES: Mapping[str, ZarrFormat] = {_ZARR2: 2, CELLS: "cells"}
 
 _CELL = re.compile(r"\d+(\.\d+)*", re.ASCII)
 """The last part of the key of a chunk, except of an array without dimensions."""
+
+_SOME = b"some"
+"""The query of a cell of which a few values are enough."""
 
 _CONDITIONS = frozenset([b"range", b"if-none-match"])
 
@@ -125,7 +131,12 @@ class CubeServer:
     ) -> ChunkAnswer | None:
         """Return the answer with a whole chunk that was sent before and is in the cache, in few steps."""
         head = content.heads.get((key, zarr_format))
-        if head is None or scope["method"] != "GET" or any(name in _CONDITIONS for name, _ in scope["headers"]):
+        if (
+            head is None
+            or scope["method"] != "GET"
+            or scope["query_string"] == _SOME
+            or any(name in _CONDITIONS for name, _ in scope["headers"])
+        ):
             return None
         read_key, headers = head
         lease = self._reads[cube.name].find(read_key)
@@ -142,6 +153,8 @@ class CubeServer:
         found = content.keys[zarr_format].chunk_key(key)
         if found is not None:
             request.scope[CHUNK_BYTES] = found[0].chunk_nbytes
+            if zarr_format == "cells" and request.scope["query_string"] == _SOME:
+                return await self._some(cube, content, *found)
             return await self._chunk(cube, content, key, *found, request)
         loop = asyncio.get_running_loop()
         is_quoted = may_be_gdal(request.headers) and content.needs_quotes
@@ -214,6 +227,14 @@ class CubeServer:
         parts = read_parts(partial(read, keeps=False), begin, stop, min(_PART_BYTES, most))
         lease = await anext(parts)
         return ChunkAnswer(status, raw, lease, 0, len(lease.data), timeout=self._timeout, more=parts)
+
+    async def _some(self, cube: Cube, content: Content, array: ZarrArray, cell: tuple[int, ...]) -> Response:
+        """Answer with a few values of a cell, so that the range of all times costs few bytes."""
+        read = partial(array.read_some, cell, _N_SOME, content.storage)
+        key = ("some", content.tag, array.path, cell)
+        lease = await self._get(cube, key, _in_thread(cube, read), 2 * array.chunk_nbytes)
+        headers = {"Cache-Control": self._cache_control(content), "Content-Type": "application/octet-stream"}
+        return _released(lease, Response(bytes(lease.data), headers=headers))
 
     async def _read(
         self,

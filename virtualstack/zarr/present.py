@@ -267,6 +267,12 @@ class ZarrArray:
         """Read the values of one cell of the array, as their bytes."""
         return read_array(self.array, self.array.grid.box(cell), storage, absent=self.client.absent).tobytes()
 
+    def read_some(self, cell: tuple[int, ...], n: int, storage: Storage, /) -> Bytes:
+        """Read a chunk, and return at most ``n`` of its values in order, from the least to the greatest."""
+        box = self.grid.box(cell)
+        values = np.sort(read_array(self.array, box, storage, absent=self.client.absent), axis=None)
+        return encode_chunk(values[np.linspace(0, values.size - 1, min(n, values.size)).astype(int)])
+
     def assemble(self, cell: tuple[int, ...], parts: Mapping[tuple[int, ...], Bytes], /) -> bytes:
         """Return the bytes of a chunk from those of the cells of the array that it shows."""
         spans = self.grid.box(cell)

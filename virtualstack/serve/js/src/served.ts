@@ -51,6 +51,12 @@ export class ServedStore implements AsyncReadable {
     return this.cells.get(`${array.path}/${cell.join(".")}`, (all) => this.decode(array, cell, all), bytesOfElements, signal);
   }
 
+  /** Return the bytes of a few elements of the cell at a place, from the least to the greatest. */
+  async some(path: string, at: readonly number[]): Promise<ArrayBuffer> {
+    const { axes } = await this.once(path);
+    return (await this.fetch(path, `${axes.map((x, i) => x.find(at[i])).join(".")}?some`)).arrayBuffer();
+  }
+
   private async decode(array: ArrayEntry, cell: readonly number[], signal?: AbortSignal): Promise<Elements> {
     const shape = array.axes.map((x, i) => x.end(cell[i]) - x.begin(cell[i]));
     checkSize(product(shape) * Math.max(array.dtype.itemsize, 1));

@@ -190,7 +190,8 @@ function Extent(props: Shown & { live: NonNullable<LoadLive> }) {
     const place = part?.keep === 1 ? placeOf(await grid!.geometry(part, array.shape.map(() => 0))) : "";
     const ends = array.dims.map((dim, i) => {
       const [along, n] = [labels[i], array.shape[i]];
-      return along && n && !(place && axes.includes(i) && along.kind !== "time") ? `${dim} ${live.extent(along, n)}` : "";
+      const isNumberOfOne = n === 1 && /^\d+$/.test(along?.text(0) ?? ""); // "band 1" says nothing
+      return along && n && !isNumberOfOne && !(place && axes.includes(i) && along.kind !== "time") ? `${dim} ${live.extent(along, n)}` : "";
     });
     return [...ends, place].filter(Boolean).join("; ");
   }, [variable!.path]);

@@ -34,6 +34,8 @@ export interface Live {
   bits: number;
   /** Read a part: a number selects along a dimension, others are ranges. */
   read(selection: (number | Range)[]): Promise<Float64Array>;
+  /** Read a few values of the chunk at a place, from the least to the greatest, in few bytes. */
+  some: ((at: number[]) => Promise<Float64Array>) | null;
 }
 
 export type Range = [begin: number, stop: number, step?: number];
@@ -41,8 +43,13 @@ export type Range = [begin: number, stop: number, step?: number];
 const NUMBERS = /^(u?int(8|16|32|64)|float(16|32|64)|bool)$/;
 const bitsOf = (dtype: string): number => Number(/\d+/.exec(dtype)?.[0] ?? 8);
 
-/** The store of a cube. */
-export type Cube = zarr.AsyncReadable;
+/** The store of a cube; a server gives a few values of a chunk. */
+export type Cube = zarr.AsyncReadable & { some?(path: string, at: number[]): Promise<ArrayBuffer> };
+
+const ELEMENTS: Record<string, new (x: ArrayBuffer) => StoredNumbers> = {
+  bool: Uint8Array, int8: Int8Array, uint8: Uint8Array, int16: Int16Array, uint16: Uint16Array, int32: Int32Array, uint32: Uint32Array,
+  int64: BigInt64Array, uint64: BigUint64Array, float32: Float32Array, float64: Float64Array,
+};
 
 type Stored = zarr.Array<zarr.DataType, zarr.AsyncReadable>;
 
@@ -60,6 +67,7 @@ export async function open(cube: Cube, path: string): Promise<Live> {
   const dims = array.dimensionNames ?? array.shape.map((_, i) => `dimension ${i}`);
   const itemBytes = bitsOf(array.dtype) / 8;
   const isBoolean = array.dtype === "bool";
+  const Elements = ELEMENTS[array.dtype];
   return {
     dims: dims.map((name, i) => name ?? `dimension ${i}`),
     shape: array.shape,
@@ -74,6 +82,7 @@ export async function open(cube: Cube, path: string): Promise<Live> {
       const data = typeof found === "object" && found !== null && "data" in found ? found.data : [found];
       return decode(isBoolean ? Uint8Array.from(data as Iterable<boolean>, Number) : (data as ArrayLike<number | bigint>), packing, itemBytes * 8);
     },
+    some: cube.some && Elements ? async (at) => decode(new Elements(await cube.some!(`/${path}`, at)), packing, itemBytes * 8) : null,
   };
 }
 
@@ -233,7 +242,11 @@ export async function sample(array: Live, axes: number[]): Promise<Float64Array[
     });
   };
   return Promise.all(
-    chosen.map((number, i) => array.read(along(number, i).map((at, axis): Range => [at * array.chunks[axis], Math.min((at + 1) * array.chunks[axis], array.shape[axis])])).catch(() => new Float64Array())),
+    chosen.map((number, i) => {
+      const begin = along(number, i).map((at, axis) => at * array.chunks[axis]);
+      const read = () => array.read(begin.map((at, axis): Range => [at, Math.min(at + array.chunks[axis], array.shape[axis])]));
+      return (array.some?.(begin) ?? read()).catch(() => new Float64Array());
+    }),
   );
 }
 

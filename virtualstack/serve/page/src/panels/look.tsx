@@ -50,6 +50,8 @@ function Opening(props: Shown & { live: NonNullable<LoadLive> }) {
     const find = async ({ path }: Variable) => {
       const array = await live.open(cube, path);
       if (path === variable.path && array.shape.filter((x) => x > 1).length > 2 && live.hasSample(array)) sampling = live.sample(array, []);
+      // every picture has this chunk, unless an overview is drawn; the store keeps it
+      if (path === variable.path && array.some && live.hasSample(array) && !overviewOf(variable, props.variables)) array.read(array.shape.map(() => 0)).catch(() => {});
       const labels = await live.labelsOf(cube, array, path, props.variables);
       return { array, labels, grid: array.shape.length ? await live.locate(cube, array, path, props.variables, labels) : null };
     };

@@ -292,7 +292,7 @@ function useColours(palette: Palette, values: Float64Array, sample: Float64Array
   const [middle, setCentre] = useState("");
   const map = chosen || (palette.kind === "diverging" ? "blue to red" : "viridis");
   const slice = useMemo(() => (ofSlice ? values.filter((x) => Number.isFinite(x)).sort() : null), [values, ofSlice]);
-  const isBeyond = useMemo(() => (x: Pair) => values.some((v) => v < x[0] || v > x[1]), [values]);
+  const ends = useMemo(() => [values.reduce((a, x) => (x < a ? x : a), Infinity), values.reduce((a, x) => (x > a ? x : a), -Infinity)], [values]);
   const hasMiddle = map === "blue to red";
   const about = !hasMiddle ? null : middle !== "" && Number.isFinite(Number(middle)) ? Number(middle) : palette.kind === "diverging" ? 0 : null;
   const range = useMemo(() => rangeOf(slice ?? sample, about), [slice, sample, about]);
@@ -311,7 +311,7 @@ function useColours(palette: Palette, values: Float64Array, sample: Float64Array
       to[at + 2] = colours[colour + 2];
     };
   }, [palette, map, low, high]);
-  return { low, high, map, setMap, limits, setLimits, centre: hasMiddle ? middle : null, setCentre, ofSlice, setOfSlice, range, isBeyond: isBeyond([low, high]), paint };
+  return { low, high, map, setMap, limits, setLimits, centre: hasMiddle ? middle : null, setCentre, ofSlice, setOfSlice, range, isBeyond: ends[0] < low || ends[1] > high, paint };
 }
 
 const rgb = (hex: string): number[] => hex.match(/[0-9a-f]{2}/gi)!.map((x) => parseInt(x, 16));
@@ -377,7 +377,7 @@ function Bar({ map, low, high, units, isBeyond }: { map: string; low: number; hi
         </div>
       </div>
       <span class="bar-units">{units}</span>
-      <span class="ranged"><span data-scale="low">{ends[0]}</span>{high > low && <> to <span data-scale="high">{ends[1]}</span></>}{isBeyond && "; values beyond have the colours of the ends"}</span>
+      <span class="ranged">range <span data-scale="low">{ends[0]}</span>{high > low && <> to <span data-scale="high">{ends[1]}</span></>}{isBeyond && "; values beyond have the colours of the ends"}</span>
     </div>
   );
 }
