@@ -395,7 +395,7 @@ def test_there_must_be_a_store(tmp_path, url):
 @pytest.mark.parametrize("mode", ["r+", "x", None])
 def test_other_modes_do_not_replace_what_is_there(url, first, mode):
     """Such as those of zarr."""
-    with pytest.raises(ValueError, match=r"mode=.*: it must be 'w-' for a new store or group, 'w' .* append_dim="):
+    with pytest.raises(ValueError, match=r"mode=.*; it must be 'w-', 'w' or 'a'\. .* append_dim="):
         virtual(url).isel(time=slice(0, 1)).virtual.to_vstack(url, mode=mode)
     check(url, first)
 

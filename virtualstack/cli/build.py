@@ -108,7 +108,7 @@ def build(recipe: str | None, **given: Any) -> int:
         raise click.UsageError("--overwrite and --append cannot be used together; leave one out")
     if given["append_dim"] and given["join"] in ("inner", "right"):
         raise click.UsageError(
-            f"--append cannot be used with --join {given['join']}: its labels stay; use exact, left or outer"
+            f"--append cannot be used with --join {given['join']}, as its labels stay. Use exact, left or outer"
         )
     return run(Build(is_append=given["append_dim"] is not None, **_taken(given)))
 

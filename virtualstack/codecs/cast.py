@@ -18,7 +18,7 @@ class UnfitNumberError(CodecError):
     """A float that does not fit into an integer dtype."""
 
     remedy = Remedy(
-        "the cause is the cast, not the source: leave it out, read floats, and replace such values before they are "
+        "the cause is the cast, not the source. Read floats without the cast, and replace such values before they are "
         "cast to integers"
     )
 

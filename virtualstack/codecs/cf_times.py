@@ -122,9 +122,7 @@ def decode_datetimes(numbers: NDArray[Any], units: str, calendar: str | None, /)
     has_missing = bool(missing.any())
     present = numbers[~missing] if has_missing else numbers
     if has_missing and line is None:
-        raise UnfitTimeError(
-            f"a date in '{units}' is missing, and cftime, which xarray asks for such dates, has no NaT"
-        )
+        raise UnfitTimeError(f"a date in '{units}' is missing. xarray asks cftime for such dates, and it has no NaT")
     if not present.size:
         return np.full(numbers.shape, "NaT", "M8[ns]")
     low, high = present.min().item(), present.max().item()

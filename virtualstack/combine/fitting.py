@@ -266,8 +266,8 @@ def cut_like(name: str, dim: str, array: ManifestArray, axis: int, like: ChunkAx
     if odd.size:
         raise ChunkAlignmentError(
             f"chunks of variable '{name}' end at element {int(odd[0])} of '{dim}' in "
-            f"'{array.a_url() or 'a dataset'}', but the store has no chunk boundary there ({own!r} and "
-            f"{like!r}, elements and chunk lengths)",
+            f"'{array.a_url() or 'a dataset'}', but those of the store do not. Elements and lengths of chunks are "
+            f"{own!r} and {like!r}",
             Remedy("rewrite the file with the chunks of the store"),
             Remedy(
                 "join it with the dataset of the store by {} and write the result with mode='w', which divides all "

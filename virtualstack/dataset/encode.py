@@ -43,8 +43,8 @@ def to_group(dataset: xr.Dataset, /) -> ManifestGroup:
     for name, variable in variables.items():
         if not isinstance(name, str) or "/" in name or not name:
             raise WriterError(
-                f"variable {name!r} has a name that no format can store: it is not text, is empty, or "
-                "contains '/'. Rename it",
+                f"variable {name!r} has a name that no format can store. Names are text, are not empty, and "
+                "have no '/'. Rename it",
                 variable=str(name),
                 feature="name",
             )

@@ -128,7 +128,7 @@ def all_or_nothing(store: Any, /) -> Iterator[None]:
         if not isinstance(error, icechunk.IcechunkError):
             raise
         state = (
-            "contains a part of this write, and other changes: call session.discard_changes(), and repeat them"
+            "contains a part of this write, and other changes. Call session.discard_changes(), and repeat them"
             if had_changes
             else "was not changed"
         )
@@ -205,11 +205,11 @@ def _planned(
     unknown = [FIRST + i for i, url in enumerate(urls) if url.startswith(NATIVE)]
     if unknown and bool((changes.virtual & np.isin(manifest.entries["location"], unknown)).any()):
         raise WriterError(
-            f"chunks of variable '{where}' in the repository would have to move to other cells of its grid, but a "
-            "session does not show where they are stored",
+            f"chunks of variable '{where}' in the repository would have to move to other cells of its grid. A session "
+            "does not show where they are stored",
             Remedy(
-                "commit the session; then open the repository with {}, join it with the new data, and write the result "
-                "to another repository",
+                "commit the session, and open the repository with {}. Then join it with the new data, and write the "
+                "result to another repository",
                 "vs.open_virtual_dataset",
             ),
             variable=where,

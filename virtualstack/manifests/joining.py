@@ -243,8 +243,8 @@ def align(parts: Sequence[Chunks], /, *, skip: int | None = None) -> Sequence[Ch
     )
     if after > MAX_CELL_GROWTH * max(before, 1):
         raise CombineError(
-            f"the chunk grids of {len(parts)} arrays differ on axes {sorted(unions)}: cut at all their lines they "
-            f"would have {after} cells instead of {before}, more than {MAX_CELL_GROWTH} times as many. "
+            f"the chunk grids of {len(parts)} arrays differ on axes {sorted(unions)}. Cut at all their lines, they "
+            f"would have {after} cells instead of {before}. At most {MAX_CELL_GROWTH} times as many are allowed. "
             "Join the arrays of one chunk shape first, or rewrite the odd ones",
             property="chunks",
             left=before,

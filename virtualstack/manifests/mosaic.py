@@ -235,8 +235,8 @@ def _check_budget(before: int, after: int, n_tiles: int) -> None:
     _check_cells(after)
     if after > max(MAX_CELL_GROWTH * before, _FREE_CELLS):
         raise CombineError(
-            f"the chunk grids of {n_tiles} arrays do not meet: cut at all their lines they would have {after} cells "
-            f"instead of {before}, more than {MAX_CELL_GROWTH} times as many",
+            f"the chunk grids of {n_tiles} arrays do not meet. Cut at all their lines, they would have {after} cells "
+            f"instead of {before}. At most {MAX_CELL_GROWTH} times as many are allowed",
             property="chunks",
             left=before,
             right=after,

@@ -27,8 +27,8 @@ def inline_nameless(
             return array
         if array.nbytes > inline_limit:
             raise WriterError(
-                f"variable '{array.name}' has chunks in '{found}', which references cannot name: an object of this "
-                "process, such as a BytesIO or a session of Icechunk, or a compressed member of an archive. The "
+                f"variable '{array.name}' has chunks in '{found}', which references cannot name. It is an object of "
+                "this process, such as a BytesIO or a session of Icechunk, or a compressed member of an archive. The "
                 f"{array.nbytes} bytes of the variable are more than the {inline_limit} that are written into "
                 "references. Write the object to a file or an object store, or unpack the archive",
                 variable=array.name,

@@ -161,8 +161,8 @@ def app(
 def _checked(name: str) -> str:
     if not _NAME.fullmatch(name) or name in _RESERVED:
         raise ValueError(
-            f"{name!r} cannot be the name of a cube: use letters, digits, '.', '_' and '-', and begin with a letter or "
-            "digit. 'metrics' and 'zarr2' are taken"
+            f"{name!r} cannot be the name of a cube. Use letters, digits, '.', '_' and '-'. The first is a letter "
+            "or digit. 'metrics' and 'zarr2' are taken"
         )
     return name
 

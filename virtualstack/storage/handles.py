@@ -263,8 +263,8 @@ def _references(references: Mapping[Any, Any]) -> bytes:
         return orjson.dumps(dict(references), default=_text)
     except TypeError as error:
         raise StorageError(
-            f"the mapping is not a set of kerchunk references, which are text, bytes and lists of a URL, an offset and "
-            f"a length: {error}. Give {FORMS}"
+            f"the mapping is not a set of kerchunk references: {error}. References are text, bytes, or lists of a URL, "
+            f"an offset and a length. Give {FORMS}"
         ) from error
 
 

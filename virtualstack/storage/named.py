@@ -72,7 +72,7 @@ def in_either(each: Iterable[Named], /) -> Named:
 def advice(root: str, /) -> Remedy:
     """Return how to let references use the credentials of this account at a place."""
     return Remedy(
-        f"only references name '{root}', so no credentials were sent: to send yours, open them with", allow=places(root)
+        f"only references name '{root}', so no credentials were sent. To send yours, open them with", allow=places(root)
     )
 
 

@@ -101,8 +101,8 @@ def _read(_: str | None) -> tuple[Mapping[str, Mapping[str, object]], tuple[str,
     places = found.get("allow", [])
     if not isinstance(places, list) or not all(map(_is_place, places)):
         raise StorageError(
-            f"the configuration file '{path}' has allow = {places!r}, which is not a list of URLs and absolute paths, "
-            f'such as allow = ["/data/", "s3://bucket/"]. {remedy}'
+            f"the configuration file '{path}' has allow = {places!r}, which is not a list of URLs and absolute paths. "
+            f'An example is allow = ["/data/", "s3://bucket/"]. {remedy}'
         )
     tables = found.get("storage", {})
     if (wrong := _wrong_prefix(tables)) is not None:

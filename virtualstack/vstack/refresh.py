@@ -362,15 +362,16 @@ def _check_same(
     before, now = map(dict, sizes)
     if before != now:
         raise CombineError(
-            f"variable '{name}' has the sizes {now} in the file now, but {before} in the store, which has its values: "
-            f"{WRITE_AGAIN}"
+            f"variable '{name}' has the sizes {now} in the file now, but its values in the store have {before}",
+            WRITE_AGAIN,
         )
     for ours, theirs in pairs:
         difference = values_differ(np.asarray(ours), np.asarray(theirs))
         if difference is not None:
             raise CombineError(
-                f"variable '{name}', whose values are in the store itself, has different values in the file now: "
-                f"{difference}; {WRITE_AGAIN}"
+                f"variable '{name}' has values in the store itself, which differ from those in the file now: "
+                f"{difference}",
+                WRITE_AGAIN,
             )
 
 

@@ -84,7 +84,7 @@ def _new(folder: str | os.PathLike[str], objects: ObjectStore) -> str:
     if found.startswith(PARENT):
         if not is_plain(f"{found}x"):
             raise WriterError(
-                f"'{found}' cannot be a path relative to the store, because '#', '?', '\\', '%' and control "
+                f"'{found}' cannot be a path relative to the store. The characters '#', '?', '\\', '%' and control "
                 "characters have other meanings in a URL. Give an absolute path, or rename the folder",
                 feature="location",
             )

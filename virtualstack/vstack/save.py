@@ -175,8 +175,8 @@ def save(
     """Make a group the newest snapshot of a store, or add it to the newest snapshot."""
     if mode not in ("w-", "w", "a"):
         raise ValueError(
-            f"mode={mode!r}: it must be 'w-' for a new store or group, 'w' to replace its content in a new snapshot, "
-            "or 'a' to add variables to it. append_dim= and region= add to variables"
+            f"mode={mode!r}; it must be 'w-', 'w' or 'a'. 'w-' makes a new store or group, 'w' replaces its content in "
+            "a new snapshot, and 'a' adds variables to it. append_dim= and region= add to variables"
         )
     path = (path or "").strip("/")
     reached = Storage.from_option(storage)

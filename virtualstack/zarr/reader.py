@@ -167,7 +167,7 @@ def _archive(url: str, storage: Storage) -> ZipArchive:
         source = storage.source(url)
     except DirectoryError as error:
         raise SourceNotFoundError(
-            f"'{url}' is not a zarr store: it has no 'zarr.json', '.zgroup', '.zarray' or '.zmetadata'; check the URL",
+            f"'{url}' is not a zarr store: it has no 'zarr.json', '.zgroup', '.zarray' or '.zmetadata'. Check the URL",
             url=url,
         ) from error
     if source.read(0, min(4, source.size)) not in _ZIP_MAGIC:

@@ -365,7 +365,9 @@ def test_bytes_that_cannot_be_had_end_the_crawl(after):
 def test_more_metadata_than_memory_should_hold_is_refused(monkeypatch):
     """A damaged remote file does not make us fetch all of it."""
     monkeypatch.setattr(byte_readers, "_MAX_METADATA_BYTES", 1_000_000)
-    with pytest.raises(StorageError, match=r"'https://host/data\.h5': to describe it, .* at most 1000000 are"):
+    with pytest.raises(
+        StorageError, match=r"'https://host/data\.h5' has .* bytes of metadata or more, and at most 1000000 are"
+    ):
         MetadataSource(Far()).run(read_span(0, 1_500_000))
 
 

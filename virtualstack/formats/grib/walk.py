@@ -252,8 +252,8 @@ class Walk:
         if not wrong:
             return None
         return (
-            f"'{self.sidecar.url}' is not an index of this version of the file, so it is not used: it lists "
-            f"{counted(len(listed), 'message')}, the file has {len(found)}, and they differ at "
+            f"'{self.sidecar.url}' is not an index of this version of the file, so it is not used. It lists "
+            f"{counted(len(listed), 'message')}, and the file has {len(found)}. They differ at "
             f"{counted(len(wrong), 'offset')}, the first {min(wrong)}"
         )
 

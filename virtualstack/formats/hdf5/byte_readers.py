@@ -164,8 +164,8 @@ class RemoteReader:
         n_bytes = (len(self._pages) + len(missing)) * _REMOTE_PAGE_BYTES
         if n_bytes > _MAX_METADATA_BYTES:
             raise StorageError(
-                f"'{self._source.location.url}': to describe it, {n_bytes} bytes of metadata would have to be fetched, "
-                f"and at most {_MAX_METADATA_BYTES} are. Download it first",
+                f"'{self._source.location.url}' has {n_bytes} bytes of metadata or more, and at most "
+                f"{_MAX_METADATA_BYTES} are fetched. Download it first",
                 url=self._source.location.url,
             )
         if not len(missing):

@@ -43,8 +43,8 @@ def external_segments(
         n = segment.location.size
         if n is not None and n < segment.offset + segment.length:
             raise NoReferencesError(
-                f"its values are in external files, of which '{segment.location.url}' ends at {n} bytes, before the "
-                f"values in it do ({segment.offset + segment.length}): the HDF5 library shows zeros there"
+                f"its values are in external files, and '{segment.location.url}' has {n} bytes instead of "
+                f"{segment.offset + segment.length}. The HDF5 library shows zeros there"
             )
     return segments
 

@@ -54,7 +54,7 @@ def dialect_note(dialect: Dialect, structure: TiffStructure, directories: Sequen
         return None
     elsewhere = root.find("{*}BinaryOnly")
     if elsewhere is not None:
-        return f"its OME-XML is another file, {elsewhere.get('MetadataFile')!r}, which is not read: axes may be unnamed"
+        return f"its OME-XML is another file, {elsewhere.get('MetadataFile')!r}. It is not read, so axes may be unnamed"
     files = {x.text for x in root.iterfind(".//{*}TiffData/{*}UUID")} | ({root.get("UUID")} - {None})
     if len(files) < 2:
         return None

@@ -172,7 +172,7 @@ class _Resolution:
             return {}, []
         if layout.obstacle is not None:
             image = self._level.image
-            reason = f"{image.name} has {layout.obstacle}; write the file again, with other software, to read it"
+            reason = f"{image.name} has {layout.obstacle}. Write the file again with other software to read it"
             return {}, [Refusal(path=f"/{name}", reason=reason) for name in names]
         attributes = self._attributes(metadata, range(layout.samples), is_mapped)
         whole = self._image_array(name, self._level.images, attributes)

@@ -187,8 +187,8 @@ def check_there(objects: ObjectStore, number: int, time: float, /) -> None:
         is_there = False
     if not is_there:
         raise ConflictError(
-            f"snapshot {number} of '{objects.url.rstrip('/')}', which this change is based on, has expired, "
-            "and nothing was committed. Open the store again, and repeat the change"
+            f"this change is based on snapshot {number} of '{objects.url.rstrip('/')}', which has expired. "
+            "Nothing was committed. Open the store again, and repeat the change"
         )
 
 

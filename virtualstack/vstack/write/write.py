@@ -271,8 +271,8 @@ def _check_values(writer: SegmentWriter, objects: ObjectStore) -> None:
     for url, found in zip(urls, objects.storage.look_up(urls), strict=True):
         if isinstance(found, SourceNotFoundError):
             raise ConflictError(
-                f"values that this change would store again, '{url}', have expired since they were opened, and "
-                "nothing was committed. Open the store again, and repeat the change"
+                f"values that this change would store again have expired since they were opened: '{url}'. Nothing was "
+                "committed. Open the store again, and repeat the change"
             ) from found
 
 

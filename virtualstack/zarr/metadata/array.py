@@ -47,8 +47,8 @@ def check_name(name: str, key: str, zarr_format: Literal[2, 3], /) -> None:
     reserved, beginning = _RESERVED[zarr_format]
     if name in ("", ".", "..", reserved) or "/" in name or "\\" in name or name.startswith(beginning):
         raise WriterError(
-            f"'{name}' cannot be a name in zarr: names have no '/' or '\\', are not empty, '.', '..' or "
-            f"'zarr.json', and do not begin with '{beginning}'. Rename it",
+            f"'{name}' cannot be a name in zarr. Names have no '/' or '\\', and do not begin with '{beginning}'. "
+            "Other reserved names are '', '.', '..' and 'zarr.json'. Rename it",
             variable=key,
             feature="name",
         )
