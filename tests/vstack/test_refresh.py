@@ -549,7 +549,7 @@ def test_strings_of_a_source_among_whose_labels_others_lie(text, tmp_path):
     with_text(paths[0], [0, 2, 4], list(text), seed=5)
     found = store.refresh()
     assert names(found.refreshed) == (["0.nc"] if text == "abc" else [])
-    assert [" has different values in the file now: 1 of " in reason for _, reason in found.left] == [True][
+    assert [" differ from those in the file now: 1 of " in reason for _, reason in found.left] == [True][
         text == "abc" :
     ]
     assert xr.open_dataset(url, engine="virtualstack")["s"].values.tolist() == list("adbecfg")
