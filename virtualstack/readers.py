@@ -19,6 +19,7 @@ if TYPE_CHECKING:
     from virtualstack.formats.hdf5.reader import HDF5
     from virtualstack.formats.netcdf3.reader import NetCDF3
     from virtualstack.formats.npy.reader import NumPy
+    from virtualstack.formats.packed.reader import Packed
     from virtualstack.formats.tiff.reader import TIFF
     from virtualstack.icechunk.reader import Icechunk
     from virtualstack.kerchunk.driver import KerchunkDriver
@@ -41,6 +42,7 @@ __all__ = [
     "KerchunkDriver",
     "NetCDF3",
     "NumPy",
+    "Packed",
     "ReadOptions",
     "Reader",
     "VStack",

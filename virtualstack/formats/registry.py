@@ -95,6 +95,8 @@ class Format:
 # HDF5 spec II.A: the superblock begins at 0, 512, and each next power of two
 _HDF5_OFFSETS = (0, *(512 << n for n in range(12)))
 
+_ZSTD, _GZIP, _BZIP2 = b"\x28\xb5\x2f\xfd", b"\x1f\x8b", b"BZh"
+
 BUILT_IN = (
     Format(
         name="hdf5",
@@ -192,18 +194,22 @@ BUILT_IN = (
         magic=((b"xmlns:dmrpp=", tuple(range(1024))),),  # in the first element, after comments
         suffixes=(".dmrpp",),
     ),
+    Format(
+        name="packed",
+        title="a file compressed with gzip or bzip2",
+        target="virtualstack.formats.packed.reader:Packed",
+        magic=((_GZIP, (0,)), (_BZIP2, (0,))),
+        suffixes=(".nc.gz", ".nc.bz2"),
+    ),
 )
 
 _ANY_ZARR = ".zarr"
 
 _HEAD_BYTES = 4096
-_ZSTD, _GZIP, _BZIP2 = b"\x28\xb5\x2f\xfd", b"\x1f\x8b", b"BZh"
 _PACKED = (_ZSTD, ".zst"), (_GZIP, ".gz"), (_BZIP2, ".bz2")
 _LISTED = Remedy("see all readers with", "vs.list_readers()")
 
 _HINTS = (
-    (_GZIP, "it is compressed with gzip: unpack it first"),
-    (_BZIP2, "it is compressed with bzip2: unpack it first"),
     (b"\xfd7zXZ\0", "it is compressed with xz: unpack it first"),
     (_ZSTD, "it is compressed with zstd: unpack it first"),
     (b"PAR1", "it is one parquet file; kerchunk references in parquet are a directory"),

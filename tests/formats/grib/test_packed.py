@@ -14,7 +14,7 @@ from tests.data.make_grib import GRIB1, GRIB2, edited, merged, message
 from tests.data.watching import memory_below
 from tests.kerchunk.reading import needs_engine
 from virtualstack.errors import MalformedFileError, SourceChangedError, UnsupportedFeatureError, WriterError
-from virtualstack.formats.grib import reader as grib
+from virtualstack.formats import unpack
 
 pytestmark = pytest.mark.filterwarnings("ignore:In a future version:FutureWarning")
 PACK = {"gz": gzip.compress, "bz2": bz2.compress}
@@ -164,7 +164,7 @@ def test_few_compressed_bytes_do_not_become_gigabytes(packing, tmp_path):
 
 def test_large_files_are_refused_unread(tmp_path, monkeypatch):
     _, path = packed(tmp_path / "a.grib2", message(), "gz")
-    monkeypatch.setattr(grib, "_MAX_UNPACKED_BYTES", 16)
+    monkeypatch.setattr(unpack, "_MAX_UNPACKED_BYTES", 16)
     with pytest.raises(UnsupportedFeatureError, match=r"has \d+ bytes.*unpack it first"):
         vs.open_virtual_dataset(path)
 

@@ -25,8 +25,6 @@ from typing import Any, ClassVar
 import numpy as np
 from numpy.typing import NDArray
 
-from virtualstack.codecs.bounded import INFLATE_ERRORS, bounded_decoder
-from virtualstack.codecs.codec import Codec, CodecError
 from virtualstack.codecs.grib.library import import_cfgrib
 from virtualstack.errors import MalformedFileError, ReaderError, UnsupportedFeatureError
 from virtualstack.formats.base import ReadOptions
@@ -37,16 +35,13 @@ from virtualstack.formats.grib.records import COMPUTED, FieldTable, Records, des
 from virtualstack.formats.grib.sidecars import Sidecar, SidecarError, find_sidecar, open_sidecar
 from virtualstack.formats.grib.template import GRIBTemplate, describe_by, find_lines
 from virtualstack.formats.grib.walk import SMALL_FILE_BYTES, Walk
+from virtualstack.formats.unpack import find_packing, unpack
 from virtualstack.location import absolute_url, is_remote
 from virtualstack.manifests import ManifestGroup, Refusal
 from virtualstack.storage import Source, Storage
 from virtualstack.storage.memory import MemorySource
 
 _TIMES = ("time", "step")
-_PACKINGS = (".gz", b"\x1f\x8b", "gzip"), (".bz2", b"BZh", "numcodecs.bz2")
-_DAMAGE: tuple[type[Exception], ...] = (CodecError, *INFLATE_ERRORS, OSError, EOFError)
-_MAX_UNPACKED_BYTES = 1 << 27
-"""Bytes that a compressed file may have after unpacking; a field of MRMS has up to 100 million."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -152,10 +147,10 @@ class GRIB:
         source = storage.source(url)
         if isinstance(self.template, GRIBTemplate):
             return self._by_index(self.template, source, storage)
-        packing = _find_packing(source)
+        packing = find_packing(source)
         if packing is None:
             return self._describe(source, *self._sidecar(source.location.url, source.size, storage))
-        data = _unpacked(source, packing)
+        data = unpack(source, packing)
         records = self._describe(MemorySource(data, source.location.url), None, [])
         if len(records.fields) > 1 or records.n_junk or int(records.fields["length"][0]) != len(data):
             raise UnsupportedFeatureError(
@@ -241,38 +236,6 @@ class GRIB:
 
     def _asked_for(self) -> set[str]:
         return {*self.filter_by_keys, *self.time_dims, *self.extra_dims}
-
-
-def _find_packing(source: Source) -> Codec | None:
-    """Return the codec that a file is compressed with, by its suffix and first bytes; ``None`` if there is none."""
-    path = source.location.url.partition("?")[0].lower()
-    for suffix, magic, name in _PACKINGS:
-        if path.endswith(suffix) and source.read(0, min(len(magic), source.size)) == magic:
-            return Codec(name)
-    return None
-
-
-def _unpacked(source: Source, packing: Codec) -> bytes:
-    """Unpack a whole file, in memory that does not depend on the file."""
-    url, limit = source.location.url, f"{_MAX_UNPACKED_BYTES >> 20} MiB"
-    if source.size > _MAX_UNPACKED_BYTES:
-        raise UnsupportedFeatureError(
-            f"'{url}' is compressed and has {source.size} bytes. Compressed files may have at most {limit} after "
-            "unpacking: unpack it first",
-            url=url,
-            feature="compressed file",
-        )
-    data = source.read(0, source.size)
-    decoder = bounded_decoder(packing)
-    assert decoder is not None  # gzip and bzip2 are known
-    try:
-        return bytes(decoder(data, None, _MAX_UNPACKED_BYTES))
-    except _DAMAGE as error:
-        raise MalformedFileError(
-            f"'{url}' cannot be unpacked: {error}. Fetch it again. If it is sound and has more than {limit} after "
-            "unpacking, unpack it first",
-            url=url,
-        ) from error
 
 
 @cache

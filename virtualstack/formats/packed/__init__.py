@@ -1,0 +1,1 @@
+"""Files of any format that are compressed as a whole."""
