@@ -16,6 +16,7 @@ if TYPE_CHECKING:
     from virtualstack.formats.fits.reader import FITS
     from virtualstack.formats.grib.reader import GRIB
     from virtualstack.formats.grib.template import GRIBTemplate
+    from virtualstack.formats.hdf4.reader import HDF4
     from virtualstack.formats.hdf5.reader import HDF5
     from virtualstack.formats.netcdf3.reader import NetCDF3
     from virtualstack.formats.npy.reader import NumPy
@@ -32,6 +33,7 @@ __all__ = [
     "DMRPP",
     "FITS",
     "GRIB",
+    "HDF4",
     "HDF5",
     "TIFF",
     "Assembler",

@@ -72,7 +72,6 @@ def test_formats_are_found_by_their_first_bytes(reader, data, write):
         (b"\xfd7zXZ\0\0", "compressed with xz"),
         (b"\x28\xb5\x2f\xfd\0", "compressed with zstd"),
         (b"PAR1\x15\x04", "one parquet file"),
-        (b"\x0e\x03\x13\x01", "HDF4"),
         (b"version https://git-lfs.github.com/spec/v1", "git lfs pull"),
     ],
 )

@@ -19,7 +19,6 @@ from virtualstack.location import Location
 from virtualstack.readers import KerchunkDriver
 
 pytest.importorskip("kerchunk")
-HDF4 = KerchunkDriver("kerchunk.hdf4:HDF4ToZarr")
 RAW = np.arange(6, dtype=">i2").reshape(2, 3)
 
 
@@ -126,7 +125,6 @@ def fails(url, storage_options=None):
         ),
         (KerchunkDriver(lambda url, storage_options: {}), MalformedFileError, "not a set of kerchunk references"),
         (KerchunkDriver(raw_references, {"n": 1}), MalformedFileError, "unexpected keyword argument 'n'"),
-        (HDF4, MalformedFileError, "failed: AssertionError"),
     ],
 )
 def test_errors_of_the_driver_name_the_file(reader, error, message, raw):
@@ -139,12 +137,13 @@ def test_errors_of_the_driver_name_the_file(reader, error, message, raw):
         KerchunkDriver("kerchunk.hdf4")
 
 
-def test_a_driver_that_a_reader_replaces_is_refused(raw):
-    """Its values would be others than those of astropy."""
+@pytest.mark.parametrize(("driver", "reader"), [("fits:FitsToZarr", "fits"), ("hdf4:HDF4ToZarr", "hdf4")])
+def test_a_driver_that_a_reader_replaces_is_refused(driver, reader, raw):
+    """Its values would be others than those of the format's library."""
     pytest.importorskip("astropy")
     with pytest.raises(UnsupportedFeatureError) as caught:
-        vs.open_virtual_dataset(raw, reader=KerchunkDriver("kerchunk.fits:FitsToZarr"))
-    assert caught.value.remedies[0].arguments == {"reader": "fits"}
+        vs.open_virtual_dataset(raw, reader=KerchunkDriver(f"kerchunk.{driver}"))
+    assert caught.value.remedies[0].arguments == {"reader": reader}
 
 
 # -- the drivers of kerchunk ---------------------------------------------------------------------------------
@@ -162,92 +161,6 @@ def test_tiff(name, nodata, missing, tmp_path):
     (got,) = vs.open_virtual_dataset(tmp_path / "x.tif", reader=reader).virtual.open().values()
     np.testing.assert_array_equal(got, np.where(np.isin(values, missing), np.nan, values))
     assert (got.dtype == "u1") == (not missing)
-
-
-@pytest.fixture
-def hdf4_file(tmp_path):
-    """The HDF4 library, the path of a new file, and the file, open to be written."""
-    sd = pytest.importorskip("pyhdf.SD")
-    path = str(tmp_path / "x.hdf")
-    return sd, path, sd.SD(path, sd.SDC.WRITE | sd.SDC.CREATE)
-
-
-@pytest.mark.parametrize("kind", ["INT8", "UINT8", "INT16", "UINT16", "INT32", "UINT32", "FLOAT32", "FLOAT64"])
-def test_hdf4(kind, hdf4_file):
-    """Values and attributes are those of the HDF4 library: numbers are big-endian."""
-    sd, path, file = hdf4_file
-    data = file.create("v", getattr(sd.SDC, kind), (5, 7))
-    data.setcompress(sd.SDC.COMP_DEFLATE, 5)
-    values = np.arange(35).reshape(5, 7).astype(kind.lower())
-    data[:] = values
-    data.setfillvalue(9)
-    data.attr("scale_factor").set(sd.SDC.FLOAT64, 0.125)
-    data.endaccess()
-    file.end()
-    got = vs.open_virtual_dataset(path, reader=HDF4).virtual.open()["v"]
-    expected = np.where(values == 9, np.nan, values * 0.125)
-    np.testing.assert_array_equal(got.to_numpy(), expected)
-    import kerchunk.hdf4
-
-    assert kerchunk.hdf4.dtypes[6] == "f8"  # of others, and as it was
-
-
-@pytest.fixture
-def hdf4(hdf4_file):
-    """Write variables of several layouts by the HDF4 library; return the path, and what the library reads."""
-    sd, path, file = hdf4_file
-    file.title = "a file"
-    written = {"plain": (2, 3), "packed": (2, 3), "cube": (2, 3, 2), "line": (4,), "none": (sd.SDC.UNLIMITED, 3)}
-    for name, shape in (written | {"unwritten": (2, 3)}).items():
-        data = file.create(name, sd.SDC.INT16, shape)
-        if name in ("packed", "cube"):
-            data.setcompress(sd.SDC.COMP_DEFLATE, 5)
-        data.units = "m"
-        data.dim(0).setname(f"{name}_rows")
-        if name in written and 0 not in shape:
-            data[:] = np.arange(np.prod(shape), dtype="i2").reshape(shape)
-        data.endaccess()
-    file.end()
-    file = sd.SD(path)
-    expected = {name: file.select(name).get() for name in file.datasets() if name != "none"}
-    file.end()
-    return path, expected
-
-
-def test_hdf4_variable_without_length_does_not_fail_the_file(hdf4):
-    """It is there, with the length 0; values of the others are those of the HDF4 library."""
-    path, expected = hdf4
-    got = vs.open_virtual_dataset(path, reader=HDF4).virtual.open(mask_and_scale=False)
-    assert got["none"].shape == (0, 3)
-    assert set(got.variables) == {"none", *expected}
-    for name, values in expected.items():
-        np.testing.assert_array_equal(got[name].to_numpy(), values, err_msg=name)
-
-
-def test_hdf4_attributes_are_those_of_the_file(hdf4):
-    """Neither chunks nor lengths of dimensions are among them."""
-    path, expected = hdf4
-    got = vs.open_virtual_dataset(path, reader=HDF4)
-    assert got.attrs == {"title": "a file"}
-    assert got["unwritten"].attrs.pop("_FillValue") == -32767
-    assert {name: got[name].attrs for name in got.variables} == {name: {"units": "m"} for name in (*expected, "none")}
-    assert not [dim for dim in got.dims if "fakeDim" in str(dim)]
-
-
-def test_hdf4_of_another_byte_order(tmp_path, hdf4_file):
-    """References do not say which numbers are so."""
-    sd, path, file = hdf4_file
-    data = file.create("v", sd.SDC.INT16, (5,))
-    data.setcompress(sd.SDC.COMP_DEFLATE, 5)
-    data[:] = np.arange(5, dtype="i2")
-    data.endaccess()
-    file.end()
-    raw = (tmp_path / "x.hdf").read_bytes()
-    big = bytes([1, 22, 16, 1])  # version, type, bits, class
-    assert big in raw
-    (tmp_path / "x.hdf").write_bytes(raw.replace(big, bytes([1, 22, 16, 4])))
-    with pytest.raises(UnsupportedFeatureError, match="numbers that are not big-endian"):
-        vs.open_virtual_dataset(path, reader=HDF4)
 
 
 def test_netcdf(tmp_path):

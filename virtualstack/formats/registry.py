@@ -165,6 +165,13 @@ BUILT_IN = (
         suffixes=(".zarr",),
     ),
     Format(
+        name="hdf4",
+        title="HDF4 / HDF-EOS2",
+        target="virtualstack.formats.hdf4.reader:HDF4",
+        magic=((b"\x0e\x03\x13\x01", (0,)),),
+        suffixes=(".hdf", ".hdf4", ".he4"),
+    ),
+    Format(
         name="fits",
         title="FITS",
         target="virtualstack.formats.fits.reader:FITS",
@@ -213,11 +220,6 @@ _HINTS = (
     (b"\xfd7zXZ\0", "it is compressed with xz: unpack it first"),
     (_ZSTD, "it is compressed with zstd: unpack it first"),
     (b"PAR1", "it is one parquet file; kerchunk references in parquet are a directory"),
-    (
-        b"\x0e\x03\x13\x01",
-        "it is HDF4, another format than HDF5: convert it with h4toh5, or read it with a driver of kerchunk, "
-        "reader=vs.readers.KerchunkDriver('kerchunk.hdf4:HDF4ToZarr')",
-    ),
     (b"version https://git-lfs", "it is a Git LFS pointer, not the file: run 'git lfs pull'"),
 )
 _HTML = (b"<!doctype html", b"<html", b"<?xml")

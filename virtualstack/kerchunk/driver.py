@@ -1,15 +1,13 @@
-"""Drivers of kerchunk as readers, and corrections of their references for HDF4 and TIFF files."""
+"""Drivers of kerchunk as readers, and corrections of their references for TIFF files."""
 
 from __future__ import annotations
 
 import importlib
 import importlib.util
 import json
-import struct
 from collections.abc import Callable, Iterator, Mapping
 from copy import deepcopy
 from dataclasses import dataclass, field, replace
-from functools import cache
 from importlib.util import find_spec
 from typing import Any, ClassVar
 
@@ -24,7 +22,7 @@ from virtualstack.errors import (
     UnsupportedFeatureError,
     VirtualStackError,
 )
-from virtualstack.formats.base import NETCDF_FILLS, ReadOptions
+from virtualstack.formats.base import ReadOptions
 from virtualstack.formats.hdf5.library import find_part_elsewhere
 from virtualstack.formats.tiff.arrays import nodata_value
 from virtualstack.formats.tiff.image import Images
@@ -53,108 +51,6 @@ def _corrected(references: dict[str, Any], correct: _Correct) -> dict[str, Any]:
     return references
 
 
-_DRIVER = "HDF4ToZarr"
-_IS_PLAIN = "virtualstack_is_plain"
-"""Attribute that the driver sets for `corrected_hdf4` if values are not compressed."""
-_AXES = "xyzabcdefghijklmnopqrstuvw"
-
-_NUMBER_TYPE = 106
-_BIG_ENDIAN = 1
-_MAX_DESCRIPTOR_BLOCKS = 1 << 16
-
-
-@cache
-def big_endian(module: str, /) -> Any:
-    """Return a copy of kerchunk's module for HDF4 that reads floating-point numbers as big-endian, as HDF4 stores them.
-
-    Kerchunk 0.2.10 reads them in the byte order of the machine, in values and attributes. It fails on variables without
-    a length, or without compression. The module itself is not changed.
-    """
-    spec = importlib.util.find_spec(module)
-    if spec is None or spec.loader is None:
-        raise ModuleNotFoundError(f"No module named '{module}'")
-    copy = importlib.util.module_from_spec(spec)
-    spec.loader.exec_module(copy)
-    kinds = getattr(copy, "dtypes", {})
-    kinds.update({code: f">{kind}" for code, kind in kinds.items() if kind in ("f4", "f8")})
-    if hasattr(copy, _DRIVER):
-        _mend(getattr(copy, _DRIVER))
-    return copy
-
-
-def _mend(driver: Any) -> None:
-    """Change a driver so that it finds variables as the file has them.
-
-    The lengths of dimensions are then not attributes, and variables on which the driver fails can be read.
-    """
-    descend = driver._descend_vg
-
-    def mended(self: Any, tag: str, ref: int) -> dict[str, Any]:
-        group = self.tags[tag, ref]
-        members = [
-            ((kind, number), self.tags[kind, number]) for kind, number in zip(group["tag"], group["refs"], strict=True)
-        ]
-        for (kind, _), member in members:
-            if kind == "SD" and "data" not in member:  # values that are neither compressed nor in chunks
-                member["data"] = "", member["offset"], member["length"]
-        found: dict[str, Any] = descend(self, tag, ref)
-        for (kind, _), member in members:
-            if kind == "VG" and not isinstance(found.get(member["name"]), dict):
-                found.pop(member["name"], None)  # the length of a dimension, which is not an attribute
-        if "dims" in found and "dtype" in found:
-            found["chunks"] = [max(n, 1) for n in found.get("chunks", found["dims"])]
-            found[_IS_PLAIN] = not any(reference[3:] not in ([], [""]) for reference in found.get("refs", []))
-        return found
-
-    driver._descend_vg = mended
-
-
-def corrected_hdf4(references: dict[str, Any], source: Source, /) -> dict[str, Any]:
-    """Return references that read as the HDF4 specification defines.
-
-    The value 0 is missing only if it is the ``_FillValue``; all elements of a variable without values are missing. Each
-    axis has a name. Attributes that the driver itself adds are removed.
-    """
-    url = source.location.url
-    if any(order != _BIG_ENDIAN for order in _byte_orders(source)):
-        raise UnsupportedFeatureError(
-            f"'{url}' has numbers that are not big-endian, and the references of kerchunk do not show which ones. "
-            "Convert the file with h4toh5",
-            url=url,
-            feature="byte order of HDF4 numbers",
-        )
-
-    def correct(name: str, array: dict[str, Any], attributes: dict[str, Any], chunks: Iterator[Any]) -> None:
-        array["fill_value"] = None
-        attributes.pop("chunks", None)
-        if attributes.pop(_IS_PLAIN, False):
-            array["compressor"] = None
-        if 0 not in array["shape"] and next(chunks, None) is None:  # no values were written
-            array["fill_value"] = attributes.get("_FillValue", NETCDF_FILLS.get(array["dtype"][-2:]))
-        leaf = name.rpartition("/")[2]
-        attributes["_ARRAY_DIMENSIONS"] = [f"{leaf}_{_AXES[axis]}" for axis in range(len(array["shape"]))]
-
-    return _corrected(references, correct)
-
-
-def _byte_orders(source: Source) -> Iterator[int]:
-    """Yield the class, which is the byte order, of each number type: HDF4 specification, chapters 2 and 3."""
-    at = 4
-    for _ in range(_MAX_DESCRIPTOR_BLOCKS):
-        n, following = struct.unpack(">HI", source.read(at, 6))
-        for tag, _, offset, length in struct.iter_unpack(">HHII", source.read(at + 6, 12 * n)):
-            if tag == _NUMBER_TYPE and length == 4:
-                yield source.read(offset, 4)[3]
-        if not following:
-            return
-        at = following
-    raise MalformedFileError(
-        f"'{source.location.url}' is damaged: its list of data descriptors leads back into itself, or is longer "
-        f"than {_MAX_DESCRIPTOR_BLOCKS} blocks. Fetch it again",
-        url=source.location.url,
-    )
-
-
 def corrected_tiff(references: dict[str, Any], source: Source, /) -> dict[str, Any]:
     """Return references in which 0 is missing only if the tag GDAL_NODATA is 0.
 
@@ -175,24 +71,20 @@ _HDF5 = b"\x89HDF\r\n\x1a\n"
 _OF_THE_EXTRA = frozenset({"kerchunk", "fastparquet", "fsspec"})
 
 _CORRECTIONS: Mapping[str, Callable[[dict[str, Any], Source], dict[str, Any]]] = {
-    "kerchunk.hdf4": corrected_hdf4,
     "kerchunk.tiff": corrected_tiff,
 }
 """Function that corrects the references of a driver, by the module of the driver."""
 
-_REPLACED = {"kerchunk.fits": "fits"}
+_REPLACED = {"kerchunk.fits": "fits", "kerchunk.hdf4": "hdf4"}
 """Reader of virtualstack that stands in for a driver, by the module of the driver."""
-
-_MENDED: Mapping[str, Callable[[str], Any]] = {"kerchunk.hdf4": big_endian}
-"""Function that returns a changed copy of a driver's module, by the name of the module."""
 
 
 @dataclass(frozen=True, slots=True)
 class KerchunkDriver:
-    """Reader of files that a driver of kerchunk translates, such as HDF4.
+    """Reader of files that a driver of kerchunk translates.
 
-    The references of the driver are read unchanged, except for known errors in references for HDF4 and TIFF. The
-    driver may read the whole file; it must be trusted.
+    The references of the driver are read unchanged, except for a known error in references for TIFF. The driver may
+    read the whole file; it must be trusted.
 
     When to use: for formats without a reader in virtualstack. Alternatives: a reader of ``vs.readers``, which checks
     the file itself.
@@ -202,8 +94,8 @@ class KerchunkDriver:
     driver
         ``"module:name"`` of a class or function, or the object itself. It is called with the URL, ``storage_options=``
         for fsspec and ``options``. It returns references, as a mapping or a list of mappings, or an object whose method
-        ``translate()`` does. HDF4 is ``"kerchunk.hdf4:HDF4ToZarr"``. The driver for FITS is refused, since it scales
-        values in another way than the standard: :class:`~virtualstack.readers.FITS` reads them.
+        ``translate()`` does. The drivers for FITS and HDF4 are refused, since they return other values than the formats
+        define: :class:`~virtualstack.readers.FITS` and :class:`~virtualstack.readers.HDF4` read them.
     options
         Further keyword arguments, such as ``{"extension": 1}``.
     number
@@ -215,13 +107,10 @@ class KerchunkDriver:
 
     Examples
     --------
-    >>> import virtualstack as vs
-    >>> reader = vs.readers.KerchunkDriver("kerchunk.hdf4:HDF4ToZarr")
-    >>> vds = vs.open_virtual_dataset("granule.hdf", reader=reader)  # doctest: +SKIP
-
     A driver may be any function that returns references:
 
     >>> from pathlib import Path
+    >>> import virtualstack as vs
     >>> def raw_bytes(url, **options):
     ...     array = {"zarr_format": 2, "shape": [3], "chunks": [3], "dtype": "|u1", "order": "C"}
     ...     array |= {"compressor": None, "filters": None, "fill_value": None}
@@ -274,8 +163,6 @@ class KerchunkDriver:
                 url=url,
                 feature="driver of kerchunk",
             )
-        if module in _MENDED:
-            driver = getattr(_MENDED[module](module), driver.__name__, driver)
         _check_alone(source, module, storage)
         name, given = _way_to(url, storage)
         try:

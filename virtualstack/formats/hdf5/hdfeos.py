@@ -50,7 +50,7 @@ def parse_structures(text: str, /) -> list[EosStructure]:
     """
     found: list[EosStructure] = []
     here, dim, path = EosStructure(path=""), "", ""
-    for key, values in _statements(text):
+    for key, values in statements(text):
         value = values[0] if values else ""
         if key in ("GROUP", "OBJECT"):
             dim = path = ""
@@ -72,7 +72,7 @@ def parse_structures(text: str, /) -> list[EosStructure]:
     return found
 
 
-def _statements(text: str) -> Iterator[tuple[str, list[str]]]:
+def statements(text: str) -> Iterator[tuple[str, list[str]]]:
     """Yield the word before and the words after each ``=``."""
     tokens = _TOKEN.findall(text)
     marks = [n for n, token in enumerate(tokens) if token == "="]
