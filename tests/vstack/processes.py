@@ -10,6 +10,9 @@ from collections.abc import Callable, Sequence
 from datetime import timedelta
 from pathlib import Path
 
+import numpy as np
+import xarray as xr
+
 from tests.vstack.stores import ALLOW, Change, added, objects_of, values_of, virtual, written
 from virtualstack.errors import ConflictError
 from virtualstack.vstack.reader import open_snapshot
@@ -83,6 +86,18 @@ def write_at_once(url: str, folder: Path, storage, value: int, barrier, results)
         results.put(None)
     else:
         results.put(value)
+
+
+def add_at_once(url: str, storage, label: int, barrier) -> None:
+    """Add a label as all others do, each behind or between those of the others, to the same snapshot."""
+    repository, part = Repository.open(url, storage=storage), day(label)
+    barrier.wait()
+    getattr(repository, "append" if label > 100 else "update")(part, "time")
+
+
+def day(label: int) -> xr.Dataset:
+    """Make an element at a label, which has it as its value."""
+    return xr.Dataset({"v": (("time", "x"), np.full((1, 3), float(label)))}, {"time": [label]})
 
 
 def write_for_ever(url: str, folder: Path, said: str) -> None:

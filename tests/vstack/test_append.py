@@ -11,7 +11,7 @@ import xarray as xr
 import virtualstack as vs
 from tests.data.watching import before_next_call
 from tests.vstack.growing import begin, check, dataset, joined, n_snapshots, objects, values, virtual, write
-from virtualstack.errors import CombineError, ConflictError, SourceNotFoundError
+from virtualstack.errors import CombineError, SourceNotFoundError
 from virtualstack.vstack.format.archive import Archive
 from virtualstack.vstack.save import Stored
 
@@ -368,13 +368,17 @@ def test_trees_with_other_groups_are_refused(tmp_path, url, first):
         tree.virtual.to_vstack(url, append_dim="time")
 
 
-def test_two_who_append_do_not_both_succeed(tmp_path, url, first, monkeypatch):
-    """The one who comes late would stand in the same place."""
+def test_two_who_append(tmp_path, url, first, monkeypatch):
+    """The one who comes late stands behind the other, if its labels do."""
     parts = [virtual(write(tmp_path / f"{i}.nc", dataset([9 + i], seed=i))) for i in (1, 2)]
     before_next_call(monkeypatch, Stored, "write", lambda: append(url, parts[1]))
-    with pytest.raises(ConflictError, match="open the store again"):
+    with pytest.raises(CombineError, match="the labels of 'time' to append start at"):
         append(url, parts[0])
     assert values(url).sizes["time"] == 6
+    last = [virtual(write(tmp_path / f"{i}.nc", dataset([9 + i], seed=i))) for i in (3, 4)]
+    before_next_call(monkeypatch, Stored, "write", lambda: append(url, last[0]))
+    append(url, last[1])
+    assert values(url).sizes["time"] == 8
 
 
 def test_there_must_be_a_store(tmp_path, url):

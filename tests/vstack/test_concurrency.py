@@ -4,15 +4,20 @@ from __future__ import annotations
 
 import json
 import random
+from dataclasses import replace
 from datetime import timedelta
 
 import pytest
 
+from tests.data.watching import before_next_call
 from tests.vstack import processes
 from tests.vstack.stores import Change, create, objects_of, opened, values_of, virtual, written
+from virtualstack.errors import WriterError
 from virtualstack.vstack.format.names import HINT
 from virtualstack.vstack.log import read_log
+from virtualstack.vstack.recipe import Recipe
 from virtualstack.vstack.repository import Repository
+from virtualstack.vstack.save import Stored
 
 N_WRITERS = 8
 
@@ -49,7 +54,49 @@ def test_writers_of_different_things(where, n, tmp_path, request):
     for i in range(half):
         assert values_of(url, f"w{i}", storage=storage) == [n - 1]
     shown = json.loads(objects_of(url, storage).get(HINT, most=1 << 20))["attributes"]["virtualstack"]["snapshot"]
-    assert shown == N_WRITERS * n  # the view of the last commit is the last that was written
+    assert shown == N_WRITERS * n  # the last hint that was written
+
+
+@pytest.mark.parametrize("where", ["disk", "s3"])
+def test_writers_of_different_labels(where, tmp_path, request):
+    """They place their elements again where others were faster, and none is lost."""
+    url, storage = place_of(where, tmp_path, request)
+    Repository.create(url, processes.day(50), storage=storage)
+    labels = [*range(7, 0, -1), 101]
+    with processes.CONTEXT.Manager() as manager:
+        barrier = manager.Barrier(N_WRITERS)
+        calls = [(processes.add_at_once, (url, storage, label, barrier)) for label in labels]
+        processes.run(processes.call, calls, at_most=240)
+    found = Repository.open(url, storage=storage)
+    assert found.snapshot.number == N_WRITERS
+    wanted = sorted([*labels, 50])
+    assert found.open_dataset()["time"].values.tolist() == wanted
+    assert found.open_dataset()["v"][:, 0].values.tolist() == wanted
+
+
+def day_file(folder, label):
+    path = folder / f"{label}.nc"
+    processes.day(label).to_netcdf(path, engine="h5netcdf")
+    return path
+
+
+@pytest.mark.parametrize("is_alike", [True, False])
+def test_two_who_build_one_store(is_alike, tmp_path, monkeypatch):
+    """By one recipe they make one store with all files; by two recipes the second is told."""
+    url, recipe = tmp_path / "x.vstack", Recipe([f"{tmp_path}/*.nc"], dim="time")
+    other = recipe if is_alike else replace(recipe, misfit="raise", text="")
+    day_file(tmp_path, 0)
+
+    def first():
+        Repository.build(url, other)
+        day_file(tmp_path, 1)
+
+    before_next_call(monkeypatch, Stored, "write", first)
+    if is_alike:
+        assert Repository.build(url, recipe).repository.open_dataset()["time"].values.tolist() == [0, 1]
+    else:
+        with pytest.raises(WriterError, match="by another recipe"):
+            Repository.build(url, recipe)
 
 
 @pytest.mark.apart

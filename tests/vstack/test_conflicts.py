@@ -12,11 +12,12 @@ from tests.data.arrays import referenced
 from tests.vstack.growing import dataset, values, virtual, write
 from virtualstack.combine.addition import appended
 from virtualstack.combine.fitting import Fitting
-from virtualstack.errors import ConflictError
+from virtualstack.errors import CombineError, ConflictError
 from virtualstack.manifests import ChunkGrid, ManifestGroup, Refusal, inline_array
 from virtualstack.manifests.serialised.headers import ArrayHeader
 from virtualstack.storage import ObjectStore, Storage
 from virtualstack.vstack.format.snapshot import ArrayNode
+from virtualstack.vstack.repository import Repository
 from virtualstack.vstack.save import Stored
 from virtualstack.vstack.write import conflicts
 
@@ -260,3 +261,44 @@ def test_notes_of_a_group_are_those_of_both_writers(url, base, theirs, ours):
     found = conflicts._merged("", group(ours), group(base), head, url).refusals
     changed = {x: (x in ours) if (x in ours) != (x in base) else (x in theirs) for x in "ab"}
     assert sorted(x.path for x in found) == [f"/{x}" for x in "ab" if changed[x]]
+
+
+def part(labels, value=0.0):
+    return xr.Dataset({"v": (("time", "x"), np.array(labels)[:, None] + np.full((1, 3), value))}, {"time": labels})
+
+
+@pytest.mark.parametrize("mine", ["append", "update"])
+@pytest.mark.parametrize("theirs", ["append", "update"])
+def test_elements_of_two_writers_are_placed_again(mine, theirs, tmp_path):
+    """The second writer places them in the snapshot of the first one, by the same rules."""
+    stale = Repository.create(tmp_path / "x.vstack", part([0, 1]))
+    getattr(stale, theirs)(part([2]), "time")
+    made = getattr(stale, mine)(part([3]), "time")
+    assert made.snapshot.number == 2
+    assert made.open_dataset()["v"][:, 0].values.tolist() == [0, 1, 2, 3]
+
+
+def test_the_same_label_of_two_writers(tmp_path):
+    """It is refused as if the first one had been seen, and `prefer` decides if it is given."""
+    stale = Repository.create(tmp_path / "x.vstack", part([0, 1]))
+    stale.append(part([2]), "time")
+    with pytest.raises(CombineError, match="time"):
+        stale.append(part([2], 0.5), "time")
+    with pytest.raises(CombineError, match="prefer"):
+        stale.update(part([2], 0.5), "time")
+    assert stale.update(part([2], 0.5), "time", prefer="last").open_dataset()["v"][2, 0] == 2.5
+
+
+def test_elements_that_two_writers_replace(tmp_path):
+    """The second writer is told, as its values may have been made of those that the first one has replaced."""
+    stale = Repository.create(tmp_path / "x.vstack", part([0, 1]))
+    stale.update(part([1], 0.5), "time", prefer="last")
+    with pytest.raises(ConflictError, match="another writer changed variable '/v'"):
+        stale.update(part([1], 0.25), "time", prefer="last")
+
+
+def test_a_snapshot_that_was_chosen_is_not_left(tmp_path):
+    """What its user adds to it is not added to a newer one instead."""
+    Repository.create(tmp_path / "x.vstack", part([0, 1])).append(part([2]), "time")
+    with pytest.raises(ConflictError, match="another writer changed"):
+        Repository.open(tmp_path / "x.vstack", at=0).append(part([3]), "time")

@@ -66,7 +66,7 @@ from virtualstack.vstack.recipe import Recipe, covers, found_prefer, found_reade
 from virtualstack.vstack.refresh import Refreshed, refresh
 from virtualstack.vstack.relocate import relocate
 from virtualstack.vstack.rescan import Rescan
-from virtualstack.vstack.save import Stored, base_of, save
+from virtualstack.vstack.save import Stored, base_of, placed, save
 from virtualstack.vstack.sync import Synced, segment, sync
 from virtualstack.vstack.verify import StoreVerification, verify
 from virtualstack.vstack.watch import watch
@@ -864,7 +864,8 @@ class Repository:
 
         Everything is checked before anything is written. References that the store has are neither read nor written,
         unless the part has another packing, dtype or chunk shape: then the variable is decoded by its chunks, in the
-        dtype that xarray gives to all files joined, and earlier snapshots stay as they are.
+        dtype that xarray gives to all files joined, and earlier snapshots stay as they are. If another writer was
+        faster, the part is appended to its snapshot, and not read again.
 
         Parameters
         ----------
@@ -902,7 +903,7 @@ class Repository:
         CombineError
             The part does not fit the store. The message names both.
         ConflictError
-            Another writer has changed the same variables since this snapshot.
+            This snapshot was chosen with ``at=`` and is not the newest.
         StorageError
             The file cannot be read, or the store cannot be written.
 
@@ -925,7 +926,11 @@ class Repository:
         addition = Addition(append_dim=dim, region=None, ordered=ordered, fitting=fitting)
         is_tree = bool(store.group.groups)
         (group,) = groups_from([part], storage, self.allow, is_tree=is_tree, drop_variables=drop_variables)
-        return self._at(store.add(group, addition, message=message, relative=relative, checksums=checksums))
+
+        def place(store: Stored) -> Snapshot:
+            return store.add(group, addition, message=message, relative=relative, checksums=checksums)
+
+        return self._placed(store, place)
 
     def edit(
         self,
@@ -1151,6 +1156,8 @@ class Repository:
         Values written by :meth:`write` stay if the file is the one that they were written over. References that the
         store has are not written again.
 
+        If another writer was faster, the parts are placed in its snapshot by the same rules, and not read again.
+
         Parameters
         ----------
         parts
@@ -1197,7 +1204,8 @@ class Repository:
         CombineError
             A part does not fit the store, or the store has its labels from another file and there is no ``prefer``.
         ConflictError
-            Another writer has changed the same variables since this snapshot.
+            Another writer has changed the same variables since this snapshot, and the parts replace elements of it, or
+            it was chosen with ``at=``.
         StorageError
             A file cannot be read, or the store cannot be written.
 
@@ -1235,15 +1243,26 @@ class Repository:
         )
         check_prefer(prefer)
         store = self._stored
-        dim = growing_dimension(store.group) if dim is None else dim
+        grows = growing_dimension(store.group) if dim is None else dim
         is_tree = bool(store.group.groups)
         groups = groups_from(
             parts, storage, self.allow, is_tree=is_tree, drop_variables=drop_variables, progress=progress
         )
-        made, overlays = updated(store.group, groups, dim, labels, fitting, prefer)
-        return self._at(
-            store.write(made, overlays=overlays, message=message, relative=relative, checksums=checksums, ledger=rows)
-        )
+        replaces = False
+
+        def n_labels(group: ManifestGroup) -> int:
+            return sum(node.arrays[grows].size for _, node in group.walk() if grows in node.arrays)
+
+        def place(store: Stored) -> Snapshot:
+            nonlocal replaces
+            made, overlays = updated(store.group, groups, grows, labels, fitting, prefer)
+            if store.snapshot is self.snapshot and prefer not in (None, "first"):
+                replaces = labels is not None or n_labels(made) < n_labels(store.group) + sum(map(n_labels, groups))
+            return store.write(
+                made, overlays=overlays, message=message, relative=relative, checksums=checksums, ledger=rows
+            )
+
+        return self._placed(store, place, lambda: not replaces)  # its values may be made of those that it replaces
 
     def _opened_by(
         self, recipe: Recipe, parts: PartLike | Iterable[PartLike], progress: Any
@@ -1274,6 +1293,12 @@ class Repository:
 
     def _at(self, snapshot: Snapshot) -> Repository:
         return self if snapshot is self.snapshot else replace(self, snapshot=snapshot, is_chosen=False)
+
+    def _placed(
+        self, store: Stored, place: Callable[[Stored], Snapshot], may_repeat: Callable[[], bool] = lambda: True
+    ) -> Repository:
+        """Place parts, again if another writer was faster; never in a newer snapshot than one that was chosen."""
+        return self._at(placed(store, self.allow, place, lambda: not self.is_chosen and may_repeat()))
 
     @property
     def _stored(self) -> Stored:

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Collection, Mapping, Sequence
+import random
+import time
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import Any
@@ -11,7 +13,7 @@ from typing import Any
 from virtualstack.combine.addition import Addition
 from virtualstack.combine.members import Mode, with_members
 from virtualstack.combine.region import Region
-from virtualstack.errors import Remedy, WriterError
+from virtualstack.errors import ConflictError, Remedy, WriterError
 from virtualstack.location import absolute_url
 from virtualstack.manifests import ManifestGroup
 from virtualstack.manifests.manifest import Overlay
@@ -129,6 +131,33 @@ class Stored:
         )
 
 
+_MAX_TRIES = 500
+"""How often parts are placed if other writers are faster; of several writers at least one succeeds each time."""
+
+_MAX_WAIT = 16
+"""Longest pause between two tries, in the time of one."""
+
+
+def placed[T](
+    store: Stored, allow: Allow, place: Callable[[Stored], T], may_repeat: Callable[[], bool] = lambda: True, /
+) -> T:
+    """Return what placing parts in a store gives; if another writer was faster, they are placed in its snapshot.
+
+    The parts are not read again. A try that fails costs as much as one that succeeds, so the pauses between tries grow
+    with the number of writers that meet.
+    """
+    for n in range(_MAX_TRIES):
+        begin = time.monotonic()
+        try:
+            return place(store)
+        except ConflictError:
+            if not may_repeat():
+                raise
+            time.sleep(random.uniform(0, (time.monotonic() - begin) * min(1 << n, _MAX_WAIT)))
+            store = Stored.newest(store.opened.objects, allow)
+    return place(store)
+
+
 def _without(group: ManifestGroup, layouts: Collection[str], path: str = "") -> ManifestGroup:
     if not layouts:
         return group
@@ -191,9 +220,12 @@ def save(
         storage=reached,
     )
     if addition is not None:
-        return Stored.newest(objects, allow).add(
-            group, addition, path=path, message=message, relative=relative, checksums=checksums
-        )
+
+        def place(store: Stored) -> Snapshot:
+            return store.add(group, addition, path=path, message=message, relative=relative, checksums=checksums)
+
+        store = Stored.newest(objects, allow)
+        return place(store) if region is not None else placed(store, allow, place)
     base = base_of(objects, group, "a" if path else mode)
     opened = OpenStore(objects, permission_for_snapshot(objects.url, base, allow))
     if path or mode == "a":

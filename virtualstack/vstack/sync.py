@@ -23,6 +23,7 @@ from virtualstack.errors import (
     ConflictError,
     MissingDependencyError,
     SourceNotFoundError,
+    WriterError,
 )
 from virtualstack.location import Location
 from virtualstack.manifests.manifest import Overlay
@@ -52,7 +53,7 @@ from virtualstack.vstack.format.snapshot import Snapshot
 from virtualstack.vstack.ledger import Ledger, grouped, ledger_of
 from virtualstack.vstack.recipe import Recipe
 from virtualstack.vstack.refresh import masks
-from virtualstack.vstack.save import Stored
+from virtualstack.vstack.save import Stored, placed
 from virtualstack.vstack.segments import N_FILES, make_segments, ready_segments, remove_segments
 from virtualstack.vstack.shown import Use, cells_of_sources, shown_in
 from virtualstack.vstack.write.commit import GRACE_SECONDS
@@ -140,26 +141,27 @@ class Synced[R: _AtSnapshot]:
 
 def sync[R: _AtSnapshot](store: Stored, recipe: Recipe, how: Sync, open_at: Callable[[Snapshot], R], /) -> Synced[R]:
     """Bring a store up to date, or build it if it is empty; ``open_at`` opens the repository at a snapshot."""
-    recipe, gathered = recipes.kept(recipe), _Gathered()
-    for _ in range(_MAX_TRIES):
+    recipe, gathered, is_new = recipes.kept(recipe), _Gathered(), store.snapshot.number < 0
+
+    def place(store: Stored) -> Synced[R]:
+        nonlocal gathered
+        if is_new and store.snapshot.number >= 0 and store.snapshot.recipe != recipe.text:
+            raise WriterError(
+                f"another writer has made '{store.url}' by another recipe or without one, and nothing was written. "
+                "Build into another folder",
+                feature="existing target",
+            )
         try:
-            done = _synced(store, recipe, how, open_at, gathered)
-        except (ConflictError, SourceNotFoundError) as error:
-            is_taken = isinstance(error, SourceNotFoundError) and f"/{INCOMING}/" in (error.url or "")
-            if store.snapshot.number < 0 or not (is_taken or isinstance(error, ConflictError)):
+            return _synced(store, recipe, how, open_at, gathered)
+        except SourceNotFoundError as error:
+            if f"/{INCOMING}/" not in (error.url or ""):
                 raise
-            if is_taken:  # another run has placed a segment, and deleted it
-                gathered = _Gathered()
-            time.sleep(random.uniform(0.1, 1.0))  # several writers do not meet again
-            store = Stored.newest(store.opened.objects, how.allow)
-        else:
-            remove_segments(store.opened.objects, gathered.segments)
-            return done
-    return _synced(store, recipe, how, open_at, gathered)
+            gathered = _Gathered()
+            raise ConflictError(f"another run has placed the segment '{error.url}', and deleted it") from error
 
-
-_MAX_TRIES = 20
-"""How often files are placed again if other writers were faster."""
+    done = placed(store, how.allow, place)
+    remove_segments(store.opened.objects, gathered.segments)
+    return done
 
 
 def _synced[R: _AtSnapshot](
