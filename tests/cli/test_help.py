@@ -124,6 +124,6 @@ def test_a_shell_completes_the_names_of_files(begun, monkeypatch, capsys):
 
 def test_a_shell_completes_names_of_readers_and_samples(monkeypatch, capsys):
     """They are those that the commands list."""
-    assert completions("virtualstack build a.nc --reader hd", monkeypatch, capsys) == ["plain,hdf5"]
+    assert completions("virtualstack build a.nc --reader hd", monkeypatch, capsys) == ["plain,hdf5", "plain,hdf4"]
     found = completions("virtualstack sample s", monkeypatch, capsys)
     assert found == [f"plain,{name}" for name in vs.sample.__all__ if name.startswith("s")]

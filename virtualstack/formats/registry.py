@@ -203,7 +203,7 @@ BUILT_IN = (
     ),
     Format(
         name="packed",
-        title="a file compressed with gzip or bzip2",
+        title="gzip or bzip2",
         target="virtualstack.formats.packed.reader:Packed",
         magic=((_GZIP, (0,)), (_BZIP2, (0,))),
         suffixes=(".nc.gz", ".nc.bz2"),
