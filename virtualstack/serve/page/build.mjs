@@ -1,6 +1,6 @@
 // Build the page into a folder: `node build.mjs FOLDER`. `page.*` is for the server, and `report.*` for reports.
-import { cp, mkdir, readFile, rm, writeFile } from "node:fs/promises";
-import { dirname, join, resolve } from "node:path";
+import { mkdir, readFile, rm, writeFile } from "node:fs/promises";
+import { basename, dirname, join, resolve } from "node:path";
 import { fileURLToPath } from "node:url";
 import { build } from "esbuild";
 
@@ -68,7 +68,18 @@ const page = await build({
   define: { LIVE: "true" },
 });
 await build({ ...common, entryPoints: { report: "src/main.tsx" }, format: "iife", define: { LIVE: "false" } });
-for (const name of ["index.html", "page.html", "report.html"]) await cp(join(here, "src", name), join(folder, name));
+
+// What the first map needs is fetched beside the page, not when a module that imports it has come.
+const { outputs } = page.metafile;
+const fromSource = (source) => Object.keys(outputs).find((name) => outputs[name].entryPoint?.endsWith(source));
+const needed = (name) => [name, ...outputs[name].imports.filter((x) => x.kind === "import-statement").flatMap((x) => needed(x.path))];
+const preloads = (at, ...sources) => [...new Set(["src/main.tsx", ...sources].flatMap((x) => needed(fromSource(x))))]
+  .slice(1).map((name) => `<link rel="modulepreload" href="${at}${basename(name)}">\n`).join("");
+const heads = { index: preloads("-/assets/", "src/live.ts", "js/src/served.ts"), page: preloads("", "src/store.ts", "src/live.ts"), report: "" };
+for (const [name, links] of Object.entries(heads)) {
+  const text = await readFile(join(here, "src", `${name}.html`), "utf8");
+  await writeFile(join(folder, `${name}.html`), text.replace("</head>", `${links}</head>`));
+}
 
 const packages = new Set();
 for (const input of Object.keys(page.metafile.inputs)) {

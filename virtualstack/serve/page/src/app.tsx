@@ -55,6 +55,8 @@ function usePlace(): [Place, (change: Partial<Place>) => void] {
 export function App(props: { facts: Facts; made: string | null; live: LoadLive }) {
   const [place, choose] = usePlace();
   const cubes = useLoaded(() => props.facts.cubes(), []);
+  const all = cubes.state === "there" ? cubes.value : [];
+  const cube = all.find((x) => x.name === place.cube) ?? all[0];
   const shown = [place.cube, place.at, place.panel].join("\n");
   const before = useRef(shown);
   useEffect(() => {
@@ -67,27 +69,19 @@ export function App(props: { facts: Facts; made: string | null; live: LoadLive }
       <a class="skip" href="#content" onClick={(e) => { e.preventDefault(); document.getElementById("content")?.focus(); }}>
         Skip to the content
       </a>
+      <header class="top">
+        <p class="brand"><Logo />virtualstack{props.made ? " report" : ""}</p>
+        {cube && all.length > 1 && (
+          <label class="choice">
+            <span>Cube</span>
+            <select value={cube.name} onChange={(e) => choose({ cube: e.currentTarget.value, at: "", variable: "" })}>
+              {all.map((x) => <option key={x.name} value={x.name}>{x.name}</option>)}
+            </select>
+          </label>
+        )}
+      </header>
       <Waiting of={cubes}>
-        {(all) => {
-          const cube = all.find((x) => x.name === place.cube) ?? all[0];
-          if (!cube) return <Failure text="This server has no cube." />;
-          return (
-            <>
-              <header class="top">
-                <p class="brand"><Logo />virtualstack{props.made ? " report" : ""}</p>
-                {all.length > 1 && (
-                  <label class="choice">
-                    <span>Cube</span>
-                    <select value={cube.name} onChange={(e) => choose({ cube: e.currentTarget.value, at: "", variable: "" })}>
-                      {all.map((x) => <option key={x.name} value={x.name}>{x.name}</option>)}
-                    </select>
-                  </label>
-                )}
-              </header>
-              <CubeView key={`${cube.name}@${place.at}`} {...props} cube={cube} place={place} choose={choose} />
-            </>
-          );
-        }}
+        {() => cube ? <CubeView key={`${cube.name}@${place.at}`} {...props} cube={cube} place={place} choose={choose} /> : <Failure text="This server has no cube." />}
       </Waiting>
     </>
   );

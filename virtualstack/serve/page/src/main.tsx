@@ -25,8 +25,6 @@ async function findFacts(): Promise<Facts> {
 
 const live = LIVE && !report ? () => import("./live") : null;
 const readCells = LIVE ? () => import("../../js/src/served") : () => Promise.reject();
-// what the first picture needs is fetched beside the facts that say what it shows, and after the first paint
-if (live && place.dataset.store === undefined) requestAnimationFrame(() => setTimeout(() => Promise.all([live(), readCells()]).catch(() => undefined)));
 
 findFacts().then(
   (facts) => render(<App facts={facts} made={report?.made ?? null} live={live} />, place),
