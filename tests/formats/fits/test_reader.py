@@ -84,6 +84,20 @@ def test_names_attributes_and_dimensions(tmp_path):
                 assert not difference(expected, got[name[1:]].values), name
 
 
+def test_no_variable_replaces_another_one(tmp_path):
+    """Names of HDUs may be those of dimensions, or those that others get because their own is taken."""
+    linear = fits.Header({"CRVAL1": 1.0, "CRPIX1": 1.0, "CDELT1": 0.5})
+    names = ["A", "A_1", "A_HDU4", "A", "x_B", "B", "x", "y", "x"]
+    images = [fits.ImageHDU(np.full((2, 3 + (name == "B")), i), linear.copy()) for i, name in enumerate(names)]
+    for name, image in zip(names, images, strict=True):
+        image.header["EXTNAME"] = name
+    fits.HDUList([fits.PrimaryHDU(), *images]).writeto(tmp_path / "a.fits")
+    got = vs.open_virtual_dataset(tmp_path / "a.fits").virtual.open()
+    assert sorted(x.values.flat[0] for x in got.data_vars.values()) == [*range(len(names))]
+    for name, image in got.data_vars.items():
+        np.testing.assert_array_equal(image[image.dims[1]], 1 + np.arange(image.shape[1]) / 2, err_msg=name)
+
+
 @pytest.mark.parametrize(
     ("dtype", "cards"),
     [

@@ -14,7 +14,7 @@ import xarray as xr
 import virtualstack as vs
 from tests.data.files import file_of
 from tests.formats.groups import STORAGE, group_of, reasons, values_of
-from virtualstack.errors import MalformedFileError, UnsupportedFeatureError, VirtualStackError
+from virtualstack.errors import MalformedFileError, UnsupportedFeatureError, VirtualStackError, WriterError
 from virtualstack.readers import NumPy, find_reader
 from virtualstack.testing.readers import ReaderTests, difference
 
@@ -110,6 +110,26 @@ def test_versions_of_the_header(version, tmp_path):
     array = np.array([(1, 2)], dtype=[(name, "i4"), ("y" * 5000 if version > (1, 0) else "y", "f4")])
     path = file_of(tmp_path / "a.npy", saved(array, version=version))
     assert not difference(array, values_of(group_of(path, NumPy()).arrays["data"]))
+
+
+@pytest.mark.parametrize("letters", [np.array([b"a", b"", b"c"]), np.asfortranarray([[b"a", b"b"], [b"c", b"d"]])])
+def test_single_letters_are_not_joined_to_text(letters, tmp_path):
+    """As chars of netCDF are; a reader of a written store would join them."""
+    np.save(tmp_path / "a.npy", letters)
+    vds = vs.open_virtual_dataset(tmp_path / "a.npy")
+    assert not difference(letters, vds.virtual.open()["data"].values)
+    with pytest.raises(WriterError):
+        vds.virtual.to_vstack(tmp_path / "a.vstack")
+
+
+def test_headers_of_python_2(tmp_path):
+    """Its integers end with L; names of fields may, too."""
+    head = b"{'descr': [('5L', '<f8')], 'fortran_order': False, 'shape': (3L,), }".ljust(117) + b"\n"
+    path = tmp_path / "a.npy"
+    path.write_bytes(b"\x93NUMPY\1\0" + len(head).to_bytes(2, "little") + head + np.arange(3.0).tobytes())
+    with warnings.catch_warnings(action="ignore"):
+        expected = np.load(path)
+    assert not difference(expected, vs.open_virtual_dataset(path).virtual.open()["data"].values)
 
 
 def test_archives_that_were_written_as_a_stream(tmp_path):

@@ -20,7 +20,7 @@ from virtualstack.storage import Source
 _BLOCK_BYTES, _CARD_BYTES = 2880, 80
 _FIRST_READ_BYTES = 8 * _BLOCK_BYTES
 _MAX_HEADER_BYTES = 2880 << 12
-_MAX_AXES = 64
+MAX_AXES = 64
 _END = b"END".ljust(_CARD_BYTES)
 _STARTS = b"SIMPLE  =", b"XTENSION="
 
@@ -82,7 +82,7 @@ class HDU:
     def shape(self, prefix: str = "") -> tuple[int, ...]:
         """Return the lengths of the axes, in elements, the slowest first."""
         n = self.number_of(f"{prefix}NAXIS")
-        if n > _MAX_AXES:
+        if n > MAX_AXES:
             self.fail(f"HDU {self.number} has {n} axes")
         return tuple(self.number_of(f"{prefix}NAXIS{i}") for i in range(n, 0, -1))
 

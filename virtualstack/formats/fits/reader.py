@@ -17,7 +17,7 @@ from virtualstack.child.errors import LibraryError
 from virtualstack.child.pool import ChildDiedError, run_in_child
 from virtualstack.codecs.codec import Codec
 from virtualstack.formats.base import ReadOptions
-from virtualstack.formats.fits.headers import HDU, read_hdus
+from virtualstack.formats.fits.headers import HDU, MAX_AXES, read_hdus
 from virtualstack.formats.fits.tables import NotATableError, row_dtype
 from virtualstack.formats.rows import place_rows, row_chunks
 from virtualstack.manifests import Fill, ManifestArray, ManifestGroup, Refusal, inline_array, value_changing
@@ -182,29 +182,30 @@ class FITS:
 
 @dataclass(slots=True)
 class _Found:
-    """Variables, and names that are taken."""
+    """Variables, and names that are taken: no variable has the name of a dimension."""
 
     arrays: dict[str, ManifestArray] = field(default_factory=dict)
     labels: dict[str, ManifestArray] = field(default_factory=dict)
     refusals: list[Refusal] = field(default_factory=list)
-    names: set[str] = field(default_factory=set)
+    names: set[str] = field(default_factory=lambda: {"row", *_LETTERS, *(f"axis{i}" for i in range(MAX_AXES + 1))})
     taken: dict[str, tuple[int, bytes | None]] = field(default_factory=dict)
 
     def new_name(self, hdu: HDU) -> str:
         """Return the name of an HDU, with its version or number if it is taken."""
         name = str(hdu.value("EXTNAME", "")).strip() or ("PRIMARY" if hdu.number == 0 else f"HDU{hdu.number}")
-        for more in ("", f"_{hdu.value('EXTVER', 1)}", f"_HDU{hdu.number}"):
-            if f"{name}{more}" not in self.names:
-                break
-        self.names.add(f"{name}{more}")
-        return f"{name}{more}"
+        others = f"{name}_{hdu.value('EXTVER', 1)}", f"{name}_HDU{hdu.number}"
+        return self._free(next((x for x in (name, *others) if x not in self.names), others[-1]))
+
+    def _free(self, name: str) -> str:
+        while name in self.names:
+            name += "_"
+        self.names.add(name)
+        return name
 
     def dim(self, letter: str, length: int, labels: NDArray[np.float64] | None, name: str) -> str:
         """Return the dimension of an axis: a letter, and the name of the variable if another one has the letter."""
         key = length, None if labels is None else labels.tobytes()
-        dim = letter if self.taken.setdefault(letter, key) == key else f"{letter}_{name}"
-        self.taken[dim] = key
-        return dim
+        return letter if self.taken.setdefault(letter, key) == key else self._free(f"{letter}_{name}")
 
     def dims(self, hdu: HDU, name: str, shape: tuple[int, ...]) -> tuple[str, ...]:
         """Return the dimensions of an image, with coordinates of its linear axes."""

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import ast
 import math
+import re
 from dataclasses import dataclass
 from typing import Any
 
@@ -17,6 +18,7 @@ MAX_HEADER_BYTES = 1 << 16
 """Maximum bytes of a header; numpy itself stops at 10,000 by default."""
 
 _MAX_NDIM = 64
+_LONG = re.compile(r"('[^']*')|(\d)L")  # text, or an integer as Python 2 wrote it: 3L
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -48,7 +50,8 @@ def parse_header(head: bytes, what: str, url: str, /) -> NpyHeader:
     try:
         if not head.startswith(MAGIC) or not 1 <= head[6] <= 3 or length > len(head):
             raise ValueError(f"its first bytes are {head[:12].hex(' ')}, which begin no header of {len(head)} bytes")
-        found = ast.literal_eval(head[begin:length].decode("utf-8" if head[6] == 3 else "latin-1").strip())
+        text = head[begin:length].decode("utf-8" if head[6] == 3 else "latin-1").strip()
+        found = ast.literal_eval(_LONG.sub(lambda x: x[1] or x[2], text))
         if not isinstance(found, dict) or found.keys() != {"descr", "fortran_order", "shape"}:
             raise ValueError("the header has other keys than 'descr', 'fortran_order' and 'shape'")
         shape, is_fortran = found["shape"], found["fortran_order"]

@@ -121,7 +121,8 @@ class NumPy:
             if member.n_left:
                 reason = f"{member.n_left} bytes after the first array are left out"
                 refusals.append(Refusal(path="/", reason=reason, kind="noted"))
-        return ManifestGroup(arrays=arrays, refusals=tuple(refusals), url=location.url)
+        names = frozenset(f"dim_{i}" for i in range(len(lengths)))  # along none numpy joins bytes to text
+        return ManifestGroup(arrays=arrays, not_text=names, refusals=tuple(refusals), url=location.url)
 
     def _place(self, location: Location, member: _Member, shape: tuple[int, ...]) -> Chunks:
         dtype, fill, skip = member.header.dtype, Fill.zero(member.header.dtype), member.header.length
