@@ -272,6 +272,22 @@ def test_a_chunk_that_is_not_what_others_read_is_told(tmp_path, archive):
     assert len(found.chunk_table) == len(found.chunks)
 
 
+def test_bytes_beside_a_chunk_are_told(tmp_path):
+    """Values without compression, a few bytes too early: they decode, to wrong values. A part of a chunk is none."""
+    xr.Dataset({"t": (("y", "x"), np.arange(24.0).reshape(4, 6))}).to_netcdf(tmp_path / "a.nc")
+    vds = vs.open_virtual_dataset(tmp_path / "a.nc", loadable_variables=[])
+    array = vds["t"].variable._data
+    entries = array.in_memory().entries.copy()
+    entries["offset"] -= 8
+    wrong = replace(array, manifest=replace(array.in_memory(), entries=entries))
+    xr.Dataset({"t": (("y", "x"), wrong)}).virtual.to_vstack(tmp_path / "y.vstack")
+    (found,) = vs.Repository.open(tmp_path / "y.vstack").verify(sample=1.0).chunks
+    assert (found.status, found.variable) == ("different", "t")
+    vds.virtual.subchunk("t", {"y": 1}).virtual.to_vstack(tmp_path / "z.vstack")
+    found = vs.Repository.open(tmp_path / "z.vstack").verify(sample=1.0)
+    assert {x.status for x in found.chunks} == {"not compared"}
+
+
 def test_a_chunk_that_does_not_decode_is_told(tmp_path, archive):
     """Bytes that were damaged in place, in a store without digests; the times are as they were."""
 

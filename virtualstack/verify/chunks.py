@@ -186,6 +186,8 @@ def _compared(
         return result("not compared", reason)
     found = _same_chunk(chunk, source)
     if found is None:
+        if _cuts_a_chunk(chunk, source):
+            return result("different", "its bytes begin or end within a chunk of the source, and are no part of it")
         why = "no variable of the source has a chunk at this byte range"
         return result("not compared", f"{why}: {_REMEDY}")
 
@@ -230,6 +232,22 @@ def _same_chunk(chunk: _Chunk, source: ManifestGroup) -> _Chunk | None:
             return found
         first = first or found
     return first
+
+
+def _cuts_a_chunk(chunk: _Chunk, source: ManifestGroup) -> bool:
+    """Whether bytes overlap a chunk of their source, and neither is a part of the other."""
+    begin, end = chunk.offset, chunk.offset + chunk.length
+    for _, node in source.walk():
+        for array in node.arrays.values():
+            manifest = array.in_memory()
+            is_here = [location.url == chunk.location.url for location in manifest.locations]
+            entries = manifest.entries[np.isin(manifest.entries["location"], FIRST + np.flatnonzero(is_here))]
+            first, last = entries["offset"], entries["offset"] + entries["length"]
+            if (
+                ((first < begin) & (begin < last) & (last < end)) | ((begin < first) & (first < end) & (end < last))
+            ).any():
+                return True
+    return False
 
 
 def _same_chunks(chunk: _Chunk, source: ManifestGroup) -> Iterator[_Chunk]:
