@@ -16,6 +16,7 @@ import xarray as xr
 
 import virtualstack as vs
 import virtualstack.vstack.expire as expiry
+import virtualstack.vstack.save as save
 from tests.data.watching import before_next_call
 from tests.vstack.archive import change_snapshot, days, join
 from tests.vstack.stores import (
@@ -180,7 +181,7 @@ def test_expire_deletes_objects_of_killed_writers(url, tmp_path, clock, monkeypa
     temporary.write_bytes(b"half")
     os.utime(temporary, (clock.now, clock.now))
     left = files(url) - before
-    assert len(left) == 4  # rows and their metadata, labels, and the temporary file
+    assert len(left) == 3  # rows, labels, and the temporary file
     clock.now += 0.9 * DAY.total_seconds()
     assert Repository.open(url).expire().objects == ()
     clock.now += 0.2 * DAY.total_seconds()
@@ -235,6 +236,19 @@ def test_what_is_put_back_of_an_expired_snapshot(url, clock):
     with pytest.raises(ConflictError, match=r"values that this change would store again have expired .*/values/0'"):
         old.virtual.to_vstack(url, region={"time": slice(2, 4)})
     assert values_of(url) == [0, 1, 60, 60, *range(4, 10)]
+
+
+def test_what_is_appended_of_an_expired_snapshot(url, clock, monkeypatch):
+    """It is refused without more tries: no other writer was faster."""
+    old = overwritten_twice(url, clock)
+    Repository.open(url).expire(keep=1)
+    pauses = []
+    monkeypatch.setattr(save.time, "sleep", pauses.append)
+    with pytest.raises(ConflictError, match="have expired"):
+        Repository.open(url).append(
+            old.assign_coords(time=old["time"] + (old["time"][1] - old["time"][0]) * 100), "time"
+        )
+    assert len(pauses) == 1
 
 
 @pytest.mark.parametrize("n", range(0, 30, 3))

@@ -13,6 +13,7 @@ import boto3
 import pytest
 
 import virtualstack as vs
+import virtualstack.vstack.watch as watching
 from tests.vstack.test_sync import days, write_day
 from virtualstack.cli.command import main
 from virtualstack.errors import SourceNotFoundError, StorageError
@@ -85,6 +86,22 @@ def test_messages_of_a_queue_begin_runs(s3_server, tmp_path, monkeypatch):
     assert [counts[f"ApproximateNumberOfMessages{x}"] for x in ("", "NotVisible")] == ["0", "0"]
     with pytest.raises(StorageError, match="queue"):
         next(repository.watch(queue=f"{url}-gone", sample=0))
+
+
+def test_a_queue_that_is_never_empty_begins_a_run(s3_server, monkeypatch):
+    """It gives messages again before all are received: here at once, else after half a minute."""
+    monkeypatch.setattr(watching, "_MAX_MESSAGES", 30)
+    monkeypatch.setenv("AWS_DEFAULT_REGION", "us-east-1")
+    monkeypatch.setenv("AWS_ACCESS_KEY_ID", "key")
+    monkeypatch.setenv("AWS_SECRET_ACCESS_KEY", "secret")
+    sqs = boto3.client("sqs", endpoint_url=s3_server.endpoint)
+    url = sqs.create_queue(QueueName="full", Attributes={"VisibilityTimeout": "0"})["QueueUrl"]
+    sqs.send_message(QueueUrl=url, MessageBody="new")
+    queue = watching._Queue(url)
+    assert queue.receive()
+    queue.delete()
+    counts = sqs.get_queue_attributes(QueueUrl=url, AttributeNames=["All"])["Attributes"]
+    assert counts["ApproximateNumberOfMessages"] == "0"
 
 
 def test_a_server_that_does_not_answer_is_told_and_asked_again(days, monkeypatch):

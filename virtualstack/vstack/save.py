@@ -144,15 +144,17 @@ def placed[T](
     """Return what placing parts in a store gives; if another writer was faster, they are placed in its snapshot.
 
     The parts are not read again. A try that fails costs as much as one that succeeds, so the pauses between tries grow
-    with the number of writers that meet.
+    with the number of writers that meet. If it fails twice at one snapshot, no other writer is the reason.
     """
+    last: int | None = None
     for n in range(_MAX_TRIES):
         begin = time.monotonic()
         try:
             return place(store)
         except ConflictError:
-            if not may_repeat():
+            if not may_repeat() or store.snapshot.number == last:
                 raise
+            last = store.snapshot.number
             time.sleep(random.uniform(0, (time.monotonic() - begin) * min(1 << n, _MAX_WAIT)))
             store = Stored.newest(store.opened.objects, allow)
     return place(store)

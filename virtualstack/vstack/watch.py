@@ -25,6 +25,9 @@ _QUEUE_SECONDS = 3600.0
 
 _LOOK_SECONDS = 0.2
 
+_MAX_MESSAGES = 1000
+"""Messages that one run is for; a queue gives them again after a while, so that it may never be empty."""
+
 _WAIT_SECONDS = 5
 """Seconds for which a queue may keep a request that waits for messages."""
 
@@ -96,9 +99,13 @@ class _Queue:
     def receive(self) -> bool:
         """Wait a while for messages, and return whether there are some."""
         with self._told():
-            while found := self._client.receive_message(
-                QueueUrl=self._url, MaxNumberOfMessages=10, WaitTimeSeconds=0 if self._received else _WAIT_SECONDS
-            ).get("Messages"):
+            while len(self._received) < _MAX_MESSAGES:
+                seconds = 0 if self._received else _WAIT_SECONDS
+                found = self._client.receive_message(
+                    QueueUrl=self._url, MaxNumberOfMessages=10, WaitTimeSeconds=seconds
+                ).get("Messages", ())
+                if not found:
+                    break
                 self._received += [x["ReceiptHandle"] for x in found]
         return bool(self._received)
 
