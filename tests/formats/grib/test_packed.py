@@ -15,6 +15,7 @@ from tests.data.watching import memory_below
 from tests.kerchunk.reading import needs_engine
 from virtualstack.errors import MalformedFileError, SourceChangedError, UnsupportedFeatureError, WriterError
 from virtualstack.formats import unpack
+from virtualstack.readers import GRIB
 
 pytestmark = pytest.mark.filterwarnings("ignore:In a future version:FutureWarning")
 PACK = {"gz": gzip.compress, "bz2": bz2.compress}
@@ -160,6 +161,23 @@ def test_few_compressed_bytes_do_not_become_gigabytes(packing, tmp_path):
         pytest.raises(MalformedFileError, match=r"more than 134217728 bytes.*unpack it first"),
     ):
         vs.open_virtual_dataset(path)
+
+
+def test_plain_files_take_no_request_for_compression():
+    """Each read of a store of the user is one request."""
+
+    class Store:
+        data, reads = message(), []
+
+        def head(self, key):
+            return {"size": len(self.data)}
+
+        def get_ranges(self, key, *, starts, lengths):
+            self.reads += zip(starts, lengths, strict=True)
+            return [self.data[at : at + n] for at, n in zip(starts, lengths, strict=True)]
+
+    vs.open_virtual_dataset((Store(), "a.grib2"), reader=GRIB())
+    assert Store.reads == [(0, len(Store.data))]
 
 
 def test_large_files_are_refused_unread(tmp_path, monkeypatch):

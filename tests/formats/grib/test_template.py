@@ -11,7 +11,7 @@ import virtualstack as vs
 from tests.data.make_grib import index_of, merged, message, write, write_run
 from tests.formats.groups import group_of
 from tests.servers import RangeServer
-from virtualstack.errors import ReaderError, TemplateError, UnsupportedFeatureError
+from virtualstack.errors import ReaderError, SourceNotFoundError, TemplateError, UnsupportedFeatureError
 from virtualstack.formats.grib.records import Records
 from virtualstack.readers import GRIB, GRIBTemplate
 
@@ -216,6 +216,8 @@ def test_a_changed_product_is_named(kind, runs, tmp_path):
     with pytest.raises(TemplateError) as error:
         GRIBTemplate.learn([*runs[0], *finer])
     assert error.value.unknown
+    with pytest.raises(SourceNotFoundError):
+        GRIBTemplate.learn([])
 
 
 def test_fields_of_one_message_and_equal_lines(tmp_path):

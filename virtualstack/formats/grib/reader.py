@@ -147,7 +147,8 @@ class GRIB:
         source = storage.source(url)
         if isinstance(self.template, GRIBTemplate):
             return self._by_index(self.template, source, storage)
-        packing = find_packing(source)
+        is_packed = source.location.url.partition("?")[0].lower().endswith((".gz", ".bz2"))
+        packing = find_packing(source) if is_packed else None  # a request that plain files do not need
         if packing is None:
             return self._describe(source, *self._sidecar(source.location.url, source.size, storage))
         data = unpack(source, packing)

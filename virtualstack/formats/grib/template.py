@@ -95,14 +95,17 @@ class GRIBTemplate:
         MalformedFileError
             A file has a damaged message.
         StorageError
-            A file could not be read.
+            A file could not be read, or there are none.
         """
         store, suffix = Storage.from_option(storage), ""
         stubs: dict[bytes, tuple[int, bytes]] = {}
         known: dict[bytes, tuple[int, int, int, float]] = {}
         files: list[NDArray[np.uint32]] = []
         listed = [urls] if isinstance(urls, str | os.PathLike) else urls
-        for url in find_urls(listed, storage=store):
+        urls = find_urls(listed, storage=store)
+        if not urls:
+            raise SourceNotFoundError("there are no files to learn from: the list of URLs is empty")
+        for url in urls:
             index, lines = find_lines(url, store, suffix)
             suffix = PurePosixPath(split_query(index)[0]).suffix
             files.append(_learn(store.source(url), index, lines, stubs, known))
