@@ -1,6 +1,7 @@
 /** Where the cells of a slice are in a plane. Picture, ticks, coast and pointer all ask this module. */
 
 import type { Range } from "./live";
+import { count } from "./text";
 
 export type Pair = [number, number];
 
@@ -331,14 +332,10 @@ export function round(range: Pair, most: number, isAngle = false): { step: numbe
   return { step, at: Array.from({ length: Math.max(n, 0) }, (_, i) => (first + i) * step) };
 }
 
-/** Made once, as each takes a part of a millisecond. */
-const PLAIN = new Intl.NumberFormat("en", { maximumFractionDigits: 12 });
-
 /** A number to the digits that a step needs. */
 export function digits(x: number, step: number): string {
   const n = step > 0 ? Math.max(0, Math.min(12, Math.ceil(-Math.log10(step) - 1e-6))) : 6;
-  const fixed = Number(x.toFixed(n)) || 0; // never -0
-  return PLAIN.format(fixed).replace("-", "−");
+  return count(Number(x.toFixed(n)) || 0, n).replace("-", "−"); // never -0
 }
 
 /** A number of an axis of values. */

@@ -4,6 +4,7 @@ import type { Attributes, Variable } from "./facts";
 import { around, borders, boundEdges, edges, elementTicks, lattice, LONLAT, mesh, partOf, polygons, round, scatter, type Geometry, type Marks, type Pair, type Part, type Plane } from "./geometry";
 import { readPart } from "./layers";
 import { labels as read, open, type Cube, type Labels, type Live } from "./live";
+import { count } from "./text";
 
 /** The two dimensions of a picture, and where the cells of a part of it are. */
 export interface Grid {
@@ -128,7 +129,7 @@ export async function locate(cube: Cube, array: Live, path: string, variables: V
     const lines = label && label.kind !== "text" ? await linesOf(axis) : null;
     const sign = !isX && (!lines || (find(dims[axis]) && isDown(find(dims[axis])!))) ? -1 : 1;
     const positions = lines ? label!.values : Float64Array.from({ length: shape[axis] }, (_, i) => i);
-    const text = (i: number) => label?.text(i) ?? `${dims[axis]} ${i.toLocaleString("en")}`;
+    const text = (i: number) => label?.text(i) ?? `${dims[axis]} ${count(i)}`;
     const ticksOf = (range: Pair, most: number) => {
       const { step, at } = round(range, label ? most : Math.min(most, shape[axis]), roles[axis]?.isGeographic);
       if (!label) return at.filter((i) => Number.isInteger(i)).map((i) => ({ at: i, text: text(i) }));

@@ -73,14 +73,17 @@ export function Picture(props: PictureProps) {
     if (!cells || values.length !== rows * columns) return;
     const context = canvas.current!.getContext("2d")!;
     const image = context.createImageData(width, height);
+    const { data } = image;
     const style = getComputedStyle(canvas.current!);
     const none = ["--none", "--none-line"].map((name) => style.getPropertyValue(name).match(/[0-9a-f]{2}/gi)!.map((x) => parseInt(x, 16)));
+    const pixels = new Uint32Array(data.buffer);
     for (let i = 0; i < cells.length; i += 1) {
       if (cells[i] < 0) continue; // no cell is there
       const x = values[cells[i]];
-      if (Number.isNaN(x)) image.data.set(none[((i % width) + Math.floor(i / width)) % 8 < 2 ? 1 : 0], 4 * i);
-      else paint(x, image.data, 4 * i);
-      image.data[4 * i + 3] = 255;
+      if (Number.isNaN(x)) data.set(none[((i % width) + Math.floor(i / width)) % 8 < 2 ? 1 : 0], 4 * i);
+      else if (cells[i] === cells[i - 1]) pixels[i] = pixels[i - 1];
+      else paint(x, data, 4 * i);
+      data[4 * i + 3] = 255;
     }
     context.putImageData(image, 0, 0);
   }, [cells, values, paint, isDark]);
