@@ -139,7 +139,7 @@ def test_what_is_asked_to_be_refused_is_taken_where_the_message_says(tmp_path):
     path = strings_file(tmp_path / "text.h5")
     with pytest.raises(UnsupportedFeatureError) as caught:
         vs.open_virtual_dataset(path, unsupported="raise")
-    options = named_in(str(caught.value).split(", or put")[1], "unsupported", "inline_limit")
+    options = named_in(str(caught.value).split(". Or put")[1], "unsupported", "inline_limit")
     vds = vs.open_virtual_dataset(path, **options)
     np.testing.assert_array_equal(vds.virtual.open()["text"].values, h5py.File(path)["text"].asstr()[:])
 
@@ -341,13 +341,13 @@ JOINING = {
     ),
     "overlapping": (
         [part([0, 1]), part([1, 2])],
-        r"duplicates='first' keeps the first of them, or duplicates='last' keeps the last of them$",
+        r"duplicates='first' keeps the first of them\. Or duplicates='last' keeps the last of them$",
         {"duplicates": "first"},
         lambda a, b: plain([a, b.isel(t=slice(1, None))]),
     ),
     "overlapping, the last": (
         [part([0, 1]), part([1, 2])],
-        r"duplicates='first' keeps the first of them, or duplicates='last' keeps the last of them$",
+        r"duplicates='first' keeps the first of them\. Or duplicates='last' keeps the last of them$",
         {"duplicates": "last"},
         lambda a, b: plain([a.isel(t=slice(0, 1)), b]),
     ),
@@ -365,13 +365,13 @@ JOINING = {
     ),
     "not the same, left out": (
         [part([0]), part([1], k=4.0)],
-        r"or leave it out with drop_variables=\['k'\]$",
+        r"Or leave it out with drop_variables=\['k'\]$",
         {"drop_variables": "k"},
         lambda a, b: plain([a.drop_vars("k"), b.drop_vars("k")]),
     ),
     "not the same, joined": (
         [part([0]), part([1], k=4.0)],
-        r"\. Join it along 't' too with combine_options=\{'data_vars': \['k'\]\}, or leave it out",
+        r"\. Join it along 't' too with combine_options=\{'data_vars': \['k'\]\}\. Or leave it out",
         {"combine_options": {"data_vars": ["k"]}},
         lambda a, b: plain([a.assign(k=a.k.expand_dims(t=a.t)), b.assign(k=b.k.expand_dims(t=b.t))]),
     ),

@@ -144,18 +144,18 @@ def rendered_by(renderer: Renderer, /) -> Iterator[None]:
 
 
 def advised(what: str, /, *remedies: Remedy) -> str:
-    """Return a text with a last sentence of the remedies.
+    """Return a text with a sentence for each of the remedies; one without words belongs to the sentence before it.
 
     >>> advised("'x' is odd", Remedy("leave it out with", drop_variables=["x"]), Remedy("write a vstack"))
-    "'x' is odd. Leave it out with drop_variables=['x'], or write a vstack"
+    "'x' is odd. Leave it out with drop_variables=['x']. Or write a vstack"
     """
     usable = [(remedy, text) for remedy in remedies if (text := str(remedy))]
     if not usable:
         return what
-    *first, last = [text for _, text in usable]
-    said = f"{', '.join(first)}, or {last}" if first else last
-    if usable[0][0].words[:1].isalpha():  # or a name comes first, and keeps its letters
+    (first, said), *others = usable
+    if first.words[:1].isalpha():  # or a name comes first, and keeps its letters
         said = f"{said[0].upper()}{said[1:]}"
+    said += "".join(f". Or {text}" if remedy.words else f", or {text}" for remedy, text in others)
     return f"{what.rstrip('.')}{'' if what.endswith('?') else '.'} {said}"
 
 

@@ -244,8 +244,8 @@ def test_overlaps_are_named_with_both_files(tmp_path):
 def test_duplicates_are_named(tmp_path):
     paths = [write(tmp_path / f"{i}.nc", time=days(t, 2), seed=i) for i, t in enumerate((0, 2, 2))]
     both = r"'.*1.nc' and '.*2.nc' both have time 2000-01-03 00:00:00 to 2000-01-04 00:00:00"
-    refuse(rf"{both}\. duplicates='first' keeps the first of them, or duplicates='last' keeps the last", paths)
-    refuse(rf"{both}\. new_dim={{'part': .*}} tells them apart, duplicates='first' keeps", paths[1:])
+    refuse(rf"{both}\. duplicates='first' keeps the first of them\. Or duplicates='last' keeps the last", paths)
+    refuse(rf"{both}\. new_dim={{'part': .*}} tells them apart\. Or duplicates='first' keeps", paths[1:])
 
 
 @pytest.mark.parametrize("is_scalar", [True, False])
@@ -549,9 +549,9 @@ def test_variables_without_the_dimension_get_it_on_request(tmp_path):
             file.createVariable("run", "i4", ())[...] = i
             file.createVariable("height", "f4", ())[...] = 2 + i
             file["v"].coordinates = "height"
-    refuse(r": 0 and 1\. Join it along 'time' too with combine_options=\{'data_vars': \['run'\]\}, or leave it", paths)
+    refuse(r": 0 and 1\. Join it along 'time' too with combine_options=\{'data_vars': \['run'\]\}\. Or leave it", paths)
     options = {"combine_options": {"data_vars": ["run"], "coords": "minimal"}}
-    refuse(r"Join it along 'time' too with combine_options=\{'coords': \['height'\]\}, or leave", paths, **options)
+    refuse(r"Join it along 'time' too with combine_options=\{'coords': \['height'\]\}\. Or leave", paths, **options)
     for data_vars, coords in (("all", "all"), (["run"], ["height"]), (["run", "area"], "all")):
         vds = vs.open_virtual_mfdataset(paths, combine_options={"data_vars": data_vars, "coords": coords})
         expected = plain(paths, combine="nested", concat_dim="time", data_vars=data_vars, coords=coords)
@@ -581,7 +581,7 @@ def test_a_coordinate_gets_a_new_dimension_on_request(tmp_path):
     for path, made in zip(paths, datasets, strict=True):
         made.to_netcdf(path, engine="netcdf4")
     options = {"new_dim": {"shot": vs.FromName(r"_(\d)")}}
-    refuse(r"Join it along 'shot' too with combine_options=\{'coords': \['t'\]\}, or leave", paths, **options)
+    refuse(r"Join it along 'shot' too with combine_options=\{'coords': \['t'\]\}\. Or leave", paths, **options)
     expected = xr.concat(datasets, "shot", coords=["t"], compat="equals").assign_coords(shot=range(3))
     options["combine_options"] = {"coords": ["t"]}
     check(vs.open_virtual_mfdataset(paths, **options), expected)
@@ -1184,7 +1184,7 @@ def test_a_dimension_of_one_element_makes_room_for_a_new_one(tmp_path):
     with pytest.raises(CombineError) as refused:
         vs.open_virtual_mfdataset(paths, new_dim=new)
     remedy = "preprocess=lambda ds: ds.squeeze('band', drop=True)"
-    assert str(refused.value).endswith(f"or remove the other one with {remedy}")
+    assert str(refused.value).endswith(f"Or remove the other one with {remedy}")
     found = vs.open_virtual_mfdataset(paths, new_dim=new, preprocess=lambda ds: ds.squeeze("band", drop=True))
     assert found["band"].values.tolist() == ["B04", "B08"]
 

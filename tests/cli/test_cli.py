@@ -428,7 +428,7 @@ def test_a_name_with_brackets_is_that_file_if_it_is_there(tmp_path, capsys):
         (["{}/g*.nc"], r"^nothing matches '.*/g\*\.nc'; "),
         (
             ["{}/f0.nc", "{}/*.nc"],
-            r"f0\.nc' is given twice\. --keep-first keeps the first of them, or --keep-last keeps",
+            r"f0\.nc' is given twice\. --keep-first keeps the first of them\. Or --keep-last keeps",
         ),
         (["{}/gone.nc"], r"gone\.nc"),
         (["{}/f0.nc", "--concat-dim", "day"], "has no dimension 'day' to join along"),
@@ -567,7 +567,7 @@ def large_text(tmp_path):
 def test_a_variable_that_cannot_be_referenced_is_an_error(large_text, tmp_path, capsys, how):
     """It is named, with what can be done."""
     assert main(["build", large_text, "-o", str(tmp_path / "refs.json"), *how]) == 1
-    assert re.search(r"'/text'.*--drop-variable text, --unsupported skip", error_of(capsys))
+    assert re.search(r"'/text'.*--drop-variable text, or --unsupported skip", error_of(capsys))
 
 
 def test_texts_in_pieces_are_subject_to_unsupported(tmp_path, capsys):
@@ -1130,7 +1130,7 @@ def test_a_variable_without_the_dimension_gets_it(tmp_path, capsys):
     cube = str(tmp_path / "c.vstack")
     assert main(["build", *paths[:2], "-o", cube]) == 1
     assert ": 1 of 2 values differ" in (said := capsys.readouterr().err)
-    assert "Join it along 'time' too with --expand k, or leave it out with --drop-variable k" in said
+    assert "Join it along 'time' too with --expand k. Or leave it out with --drop-variable k" in said
     expand = ["--expand", "k", "--expand", "h"]
     assert main(["build", *paths[:2], "-o", cube, *expand, "--verify"]) == 0
     assert main(["append", cube, paths[2], "--dim", "time", *expand]) == 0

@@ -76,7 +76,7 @@ MISTAKES = [
     (["write", "cube.vstack", "t", "1", "--region", "time=0", "--region", "time=1"], 2, "'time' is given 2 times"),
     (["build", "data/*.nc", "-o", "x.vstack", "--new-dim", "m=a", "--new-dim", "m=b"], 2, "'m' is given 2 times"),
     (["serve", "cube.vstack", "--chunk", "time=1", "--chunk", "time=2"], 2, "'time' is given 2 times"),
-    (["build", "data.nc", "-o", "cube.vstack", "--append", "time", "--join", "inner"], 2, "use exact, left or outer"),
+    (["build", "data.nc", "-o", "cube.vstack", "--append", "time", "--join", "inner"], 2, "Use exact, left or outer"),
     (["build", "data/*.nc", "-o", "x.vstack", "--inline-limit", "-5"], 2, "'-5' is not a number of bytes, such as"),
     (["build", "data/*.nc", "-o", "x.vstack", "--new-dim", "t=(a)(b)"], 2, r"has 2 groups, .* as \(\?:\.\.\.\)"),
     (["build", "data/*.nc", "-o", "x.vstack", "--cache", ""], 2, "the path of the folder is empty"),
@@ -127,7 +127,7 @@ MISTAKES = [
         r"no dimension 'day' .* it has \['time', 'x'\]",
     ),
     (["build", "data/*.nc", "-o", "x.vstack", "--drop-variable", "tt"], 1, "no file has the variable 'tt'"),
-    (["build", "text.h5", "-o", "x.vstack"], 1, "'/text'.*--drop-variable text, --unsupported skip"),
+    (["build", "text.h5", "-o", "x.vstack"], 1, "'/text'.*--drop-variable text, or --unsupported skip"),
     (["append", "cube.vstack", "data/f0.nc", "--dim", "time"], 1, "'time'.*'virtualstack update'"),
     (["append", "gone.vstack", "data.nc", "--dim", "time"], 1, "'gone.vstack'"),
     # stores and targets

@@ -111,10 +111,11 @@ def test_storage_can_be_pasted():
     assert param.type.convert(value, param, click.Context(cli)) == options
 
 
-def test_remedies_are_the_last_sentence():
-    """A name at its beginning keeps its letters."""
+def test_each_remedy_is_a_sentence():
+    """A name at its beginning keeps its letters; one without words belongs to the sentence before it."""
     assert advised("it is odd") == "it is odd"
-    assert advised("odd", Remedy("use", a=1), Remedy("go"), Remedy("stay")) == "odd. Use a=1, go, or stay"
+    assert advised("odd", Remedy("use", a=1), Remedy("go"), Remedy("stay")) == "odd. Use a=1. Or go. Or stay"
+    assert advised("odd", Remedy("use", a=1), Remedy("", a=2), Remedy("go")) == "odd. Use a=1, or a=2. Or go"
     assert advised("odd", Remedy("{} helps", a=1)) == "odd. a=1 helps"
     assert advised("is it?", Remedy("{} helps", a=1)) == "is it? a=1 helps"
 

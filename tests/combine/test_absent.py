@@ -76,8 +76,8 @@ def test_a_variable_that_is_missing_has_one_chunk_where_chunks_differ(n):
         assert found._data.grid.shape == (n_chunks,)
 
 
-NUMBERS = "'fill_value': ...}, or open the files with unpack=True, which decodes numbers"
-LOADED = "'fill_value': ...}, or load it with loadable_variables=[..., 'v']"
+NUMBERS = "'fill_value': ...}. Or open the files with unpack=True, which decodes numbers"
+LOADED = "'fill_value': ...}. Or load it with loadable_variables=[..., 'v']"
 
 
 @pytest.mark.parametrize(

@@ -95,7 +95,7 @@ def test_text_has_no_missing_value(tmp_path):
     xr.Dataset({"a": ("x", ["u", "v"])}, coords={"x": [0, 1]}).to_netcdf(path)
     vds = vs.open_virtual_dataset(path)
     with pytest.raises(
-        CombineError, match=r"has no missing value. Join the files with .*, or fill in a value with .*fill_value=\{'a'"
+        CombineError, match=r"has no missing value. Join the files with .*Or fill in a value with .*fill_value=\{'a'"
     ):
         xr.align(vds, vds.assign_coords(x=[1, 2]), join="outer")
     np.testing.assert_array_equal(vds.virtual.reindex(x=[1, 2], fill_value={"a": "w"}).virtual.open().a, ["v", "w"])

@@ -151,7 +151,7 @@ def test_booleans_are_filled_with_one_or_loaded(tmp_path):
     expected = xr.load_dataset(path)
     for unpack in (False, True):
         vds = vs.open_virtual_dataset(path, unpack=unpack)
-        with pytest.raises(CombineError, match=r"Set fill_value={'v': False}, .*, or load it with loadable_variables"):
+        with pytest.raises(CombineError, match=r"Set fill_value={'v': False}, .*Or load it with loadable_variables"):
             vds.virtual.reindex(lat=[1.0, 3.0])
         filled = vds.virtual.reindex(lat=[1.0, 3.0], fill_value={"v": False})
         check(filled, expected.reindex(lat=[1.0, 3.0], fill_value={"v": False}))

@@ -123,7 +123,7 @@ def test_members_are_told_apart_by_attributes_or_by_their_names():
     assert plan.labels == {"member": [1, 2, 3]}
     versions = make_plan([facts(f"t_{i}_c{c}.nc", labels={"time": DATES[[i]]}) for i, c in ((0, 71), (1, 72), (1, 79))])
     assert versions.new == {}
-    assert "duplicates='first' keeps the first of them, or duplicates='last'" in str(versions.question)
+    assert "duplicates='first' keeps the first of them. Or duplicates='last'" in str(versions.question)
     assert "new_dim" not in str(versions.question)
 
 

@@ -331,7 +331,7 @@ def test_the_last_change_is_shown_by_default(tmp_path, monkeypatch, capsys):
     """In Python and on the command line; the first snapshot has none before it."""
     monkeypatch.chdir(tmp_path)
     first = vs.Repository.create("a.vstack", xr.Dataset({"v": ("t", [1.0, 2.0, 3.0])}))
-    with pytest.raises(SourceNotFoundError, match=r"no snapshot of '.*' is before the first one, 0"):
+    with pytest.raises(SourceNotFoundError, match=r"snapshot 0 is the first of .*: there is none before it"):
         first.diff()
     second = first.write("v", {"t": 0}, 5.0)
     third = second.write("v", {"t": 2}, 7.0)

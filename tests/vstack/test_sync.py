@@ -421,7 +421,7 @@ def test_reasons_advise_keys_of_the_recipe(days):
     done = vs.Repository.build("a.vstack", days)
     reasons = " ".join(why for _, why in done.quarantined)
     assert len(done.quarantined) == 3
-    assert 'prefer = "first" keeps the first of them, or prefer = "last"' in reasons
+    assert 'prefer = "first" keeps the first of them. Or prefer = "last"' in reasons
     assert 'join = "outer" fills' in reasons
     assert not [x for x in ("duplicates", "inner", "new_dim={", "assign_coords") if x in reasons]
     write_day(0, value=7, name="day8.nc")

@@ -124,7 +124,7 @@ def test_a_file_with_other_content_is_changed(archive, tmp_path, change):
     os.utime(archive[1], (OTHER_TIME, OTHER_TIME))
     with pytest.raises(SourceChangedError, match=rf"001\.nc' changed after it was indexed: {words}") as caught:
         read(tmp_path / "x.vstack")
-    assert "Scan it again (in a vstack: 'virtualstack refresh'), or read it as it is with stale='warn'" in str(
+    assert "Scan it again (in a vstack: 'virtualstack refresh'). Or read it as it is with stale='warn'" in str(
         caught.value
     )
     assert str(OTHER_TIME) not in str(caught.value)

@@ -185,7 +185,7 @@ def _differs(
     name: str, why: str, first: Part, other: Part, found: _Difference, remedies: Sequence[Remedy]
 ) -> CombineError:
     return CombineError(
-        f"variable '{name}' {why}, and differs between {first.called} and {other.called}: {found.how}",
+        f"variable '{name}' {why}. It differs between {first.called} and {other.called}: {found.how}",
         *found.remedies,
         *remedies,
         variable=name,

@@ -46,7 +46,7 @@ def values_of(array: _Array, what: str, /) -> NDArray[Any]:
     """Return all values of a small array, read-only."""
     packing = sorted(decoding_keys(array.cf) - ({*_MISSING} if array.dtype.kind == "f" else {"_Encoding"}))
     if packing:
-        raise needs_values(array, f"{what}, and its numbers are packed by {packing}", Remedy("open with", unpack=True))
+        raise needs_values(array, f"{what}. Its numbers are packed by {packing}", Remedy("open with", unpack=True))
     values = numbers_of(array, what)
     return _decoded(values, {"_Encoding": array.cf["_Encoding"]}) if array.cf and array.dtype.kind == "S" else values
 
@@ -57,7 +57,7 @@ def decoded_values(array: _Array, what: str, /) -> NDArray[Any]:
     try:
         return _decoded(numbers, {key: array.cf[key] for key in decoding_keys(array.cf)})
     except CODING_ERRORS as error:
-        raise needs_values(array, f"{what}, and it cannot be decoded: {error}") from error
+        raise needs_values(array, f"{what}. It cannot be decoded: {error}") from error
 
 
 def numbers_of(array: _Array, what: str, /) -> NDArray[Any]:
@@ -66,7 +66,7 @@ def numbers_of(array: _Array, what: str, /) -> NDArray[Any]:
     xarray compares an array and asks which of its values are missing, so they are kept for some time.
     """
     if array.nbytes > MAX_VALUES_BYTES:
-        raise needs_values(array, f"{what}, and {human_bytes(array.nbytes)} are more than is read unasked")
+        raise needs_values(array, f"{what}. It has {human_bytes(array.nbytes)}, more than is read unasked")
 
     def read() -> tuple[object, NDArray[Any]]:
         reading = importlib.import_module("virtualstack.reading")  # a layer above; it uses the access of the array
@@ -90,7 +90,7 @@ def missing_in(array: _Array, what: str, /) -> NDArray[np.bool_]:
 def check_not_dates(array: _Array, /) -> None:
     """Refuse numbers computed from stored dates: xarray keeps the attributes, which would make dates of them."""
     if datetime_units(array.cf.get("units")):
-        what = "which of its dates are missing is asked for, and the numbers would keep its units"
+        what = "which of its dates are missing is asked for. The numbers would keep its units"
         raise needs_values(array, what, Remedy("open with", unpack=True))
 
 

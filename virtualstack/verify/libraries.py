@@ -104,8 +104,8 @@ def _check_alone(source: Source, path: Path | None, url: str, *, only_links: boo
         raise MalformedFileError(f"'{url}' cannot be opened by h5py: {error}. Fetch the file again", url=url) from error
     if found is not None:
         raise UnsupportedFeatureError(
-            f"'{url}' is not read with the HDF5 library: {found}, and the library would open every file that is "
-            "named there",
+            f"'{url}' is not read with the HDF5 library: {found}. The library would open every file that "
+            "is named there",
             Remedy("if you trust the file, pass", allow="file:///"),
             url=url,
             feature="external file",

@@ -838,7 +838,7 @@ class Repository:
         """
         b = self.snapshot if after is None else open_snapshot(self.objects, after)
         if before is None and not b.number:
-            raise SourceNotFoundError(f"no snapshot of '{self.url}' is before the first one, 0", url=self.url)
+            raise SourceNotFoundError(f"snapshot 0 is the first of '{self.url}': there is none before it", url=self.url)
         a = open_snapshot(self.objects, b.number - 1 if before is None else before)
         store = self._opened
         return diff(a, b, (store.archive(a), store.archive(b)))
