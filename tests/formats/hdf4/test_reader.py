@@ -246,7 +246,9 @@ def test_descriptors_that_contradict_the_format(tmp_path):
             changes["members"] = (offset, b"\xff\xff")
         if tag == 720:
             changes["group behind the end"] = (at + 4, b"\xff\xff\xff\xf0")
-    assert len(changes) == 6
+        if tag == 106:
+            changes["short data type"] = (at + 8, struct.pack(">I", 2))
+    assert len(changes) == 7
     for name, (at, other) in changes.items():
         path = file_of(tmp_path / "b.hdf", data[:at] + other + data[at + len(other) :])
         with pytest.raises(MalformedFileError) as caught:

@@ -79,7 +79,10 @@ def read_variable(file: HDF4File, group: Group, /) -> Variable:
     shape = struct.unpack(f">{rank}i", raw[2 : 2 + 4 * rank])
     if min(shape, default=0) < 0:
         file.fail(f"the data set '{group.name}' has the shape {shape}")
-    _, code, _, order = file.bytes_of(NT, members[NT])[:4]
+    kind = file.bytes_of(NT, members[NT])
+    if len(kind) < 4:
+        file.fail(f"the data type of '{group.name}' has {len(kind)} bytes")
+    _, code, _, order = kind[:4]
     if order not in _BYTE_ORDERS:
         raise NotReadError(f"its numbers have the byte order {order}")
     stored = number_type(code, is_little=_BYTE_ORDERS[order])
