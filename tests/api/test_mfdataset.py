@@ -1175,18 +1175,15 @@ def test_variables_in_groups_are_not_silently_missing(tmp_path):
     assert found["frames"].shape == (2, 3)
 
 
-def test_a_dimension_of_one_element_makes_room_for_a_new_one(tmp_path):
-    """As the band of a GeoTIFF; the error says how."""
+def test_a_dimension_of_one_element_gets_new_labels(tmp_path):
+    """As the band of a GeoTIFF."""
     paths = [tmp_path / f"B0{n}.nc" for n in (4, 8)]
-    for path in paths:
-        xr.Dataset({"v": (("band", "x"), [[1.0, 2.0]])}, coords={"band": [1]}).to_netcdf(path, engine="netcdf4")
-    new = {"band": vs.FromName(r"(B\d+)")}
-    with pytest.raises(CombineError) as refused:
-        vs.open_virtual_mfdataset(paths, new_dim=new)
-    remedy = "preprocess=lambda ds: ds.squeeze('band', drop=True)"
-    assert str(refused.value).endswith(f"Or remove the other one with {remedy}")
-    found = vs.open_virtual_mfdataset(paths, new_dim=new, preprocess=lambda ds: ds.squeeze("band", drop=True))
+    for n, path in enumerate(paths):
+        values = {"v": (("band", "x"), [[1.0 + n, 2.0]])}
+        xr.Dataset(values, coords={"band": [1]}).to_netcdf(path, engine="netcdf4")
+    found = vs.open_virtual_mfdataset(paths, new_dim={"band": vs.FromName(r"(B\d+)")})
     assert found["band"].values.tolist() == ["B04", "B08"]
+    assert found["v"].values.tolist() == [[1.0, 2.0], [2.0, 2.0]]
 
 
 def test_files_without_the_group_are_left_out_on_request(tmp_path):
