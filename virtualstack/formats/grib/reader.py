@@ -167,8 +167,7 @@ class GRIB:
 
     def _by_index(self, template: GRIBTemplate, source: Source, storage: Storage) -> Records:
         url = source.location.url
-        if self._with_times():
-            named = sorted(self._asked_for() - _timeless() - COMPUTED)
+        if named := sorted(self._asked_for() - _timeless() - COMPUTED):
             raise UnsupportedFeatureError(
                 f"a template does not tell {listed(named)}; the times of its fields are {', '.join(sorted(COMPUTED))}",
                 url=url,
@@ -233,7 +232,7 @@ class GRIB:
         return tuple(sorted(_timeless() | {*self._asked_for(), *_TIMES, QUALIFIER, TRIPLET}))
 
     def _with_times(self) -> bool:
-        return bool(self._asked_for() - _timeless() - COMPUTED)
+        return bool(self._asked_for() - _timeless() - set(_TIMES))
 
     def _asked_for(self) -> set[str]:
         return {*self.filter_by_keys, *self.time_dims, *self.extra_dims}
