@@ -107,7 +107,7 @@ def truncated(data):
         ("empty.nc", lambda data: b"", ReaderError, "empty"),
         ("text.nc", lambda data: b"hello, world\n", MalformedFileError, "named like HDF5.*68 65 6c"),
         ("page.nc", lambda data: b"<!DOCTYPE html><html>Not found</html>", UnknownFormatError, "web page"),
-        ("zipped.nc", lambda data: b"\x1f\x8b\x08\x00" + data, UnknownFormatError, "gzip"),
+        ("zipped.nc", lambda data: b"\x1f\x8b\x08\x00" + data, MalformedFileError, "cannot be unpacked"),
         ("field.nc", lambda data: b"GRIB" + bytes(100), ReaderError, "GRIB"),
         ("classic.nc", lambda data: b"CDF\x01" + bytes(8), MalformedFileError, "netCDF-3"),
         ("scene.h5", lambda data: b"II*\x00" + bytes(100), ReaderError, "TIFF"),

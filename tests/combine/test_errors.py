@@ -166,7 +166,7 @@ REFUSED = {
             ],
             unpack=False,
         ),
-        "differs between 'a' and 'b': scale_factor is 2.0 and 3.0. Decode both with unpack='differing', or",
+        "differs between 'a' and 'b': scale_factor is 2.0 and 3.0. Decode both with unpack='differing'. Or",
         ("v", "values", 2.0, 3.0, "a", "b"),
     ),
     "a variable that the store lacks": (
@@ -254,7 +254,7 @@ REFUSED = {
     ),
     "labels that overlap": (
         by_coords(dataset("a", x=[1, 2, 3, 4]), dataset("b", x=[3, 4, 5, 6])),
-        "'a' and 'b' both have x 3 to 4. duplicates='first' keeps the first of them, or duplicates='last' keeps",
+        "'a' and 'b' both have x 3 to 4. duplicates='first' keeps the first of them. Or duplicates='last' keeps",
         (None, "labels", None, None, "a", "b"),
     ),
     "labels that overlap by one": (
@@ -328,8 +328,8 @@ def test_chunks_that_end_within_those_of_a_store_are_named():
     array = referenced_array((6,), (4,), urls="new")
     with pytest.raises(ChunkAlignmentError) as caught:
         cut_like("v", "y", array, 0, ChunkAxis.regular(6, 3))
-    assert "chunks of variable 'v' end at element 4 of 'y' in 'new', but the store" in str(caught.value)
-    assert "(6/4 and 6/3, elements and chunk lengths)" in str(caught.value)
+    assert "chunks of variable 'v' end at element 4 of 'y' in 'new', but those of the store do not" in str(caught.value)
+    assert "Elements and lengths of chunks are 6/4 and 6/3" in str(caught.value)
 
 
 def test_files_and_labels_have_names_in_messages():

@@ -93,7 +93,7 @@ def test_of_a_large_variable_that_uses_no_values(name, large):
 @pytest.mark.parametrize("name", [name for name in VALUES if name != "line"])
 def test_of_a_large_variable_that_uses_values(name, large):
     """One error, which says what to do."""
-    with pytest.raises(VirtualValuesError, match=r"(18|24) MB are more .*\. Use vds\.virtual\.open\(\)"):
+    with pytest.raises(VirtualValuesError, match=r"(18|24) MB, more than .*\. Use vds\.virtual\.open\(\)"):
         VALUES[name](vs.open_virtual_dataset(large))
 
 

@@ -67,7 +67,7 @@ def test_formats_are_found_by_their_first_bytes(reader, data, write):
 @pytest.mark.parametrize(
     ("data", "hint"),
     [
-        (b"<!DOCTYPE html><html>login", "is a web page.*Check the URL and credentials, or end the URL"),
+        (b"<!DOCTYPE html><html>login", "is a web page.*Check the URL and credentials. Or end the URL"),
         (b"\n <HTML>", "web page"),
         (b"\xfd7zXZ\0\0", "compressed with xz"),
         (b"\x28\xb5\x2f\xfd\0", "compressed with zstd"),

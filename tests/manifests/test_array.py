@@ -208,7 +208,7 @@ ODD_WIDTHS = [array((1, 5000, 5000), (1, w, w), url=f"file:///{w}") for w in (97
         ),
         (lambda: np.concatenate([array(), array()], None), "axis=None"),
         (lambda: np.concatenate([array()], 0, dtype="f8"), "neither 'out' nor 'dtype'"),
-        (lambda: np.concatenate(ODD_WIDTHS, 0), "more than 16 times as many"),
+        (lambda: np.concatenate(ODD_WIDTHS, 0), "At most 16 times as many"),
     ],
     ids=["other shapes", "no axis", "another dtype", "too many grid lines"],
 )

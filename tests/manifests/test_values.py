@@ -193,7 +193,7 @@ def test_packed_numbers_are_no_values(path, name, question):
 def test_many_values_are_not_read(path, tmp_path):
     """The error says which argument of a join decides."""
     with pytest.raises(
-        VirtualValuesError, match=r"'/v' is virtual: its values are used, and 24 B are more than is read"
+        VirtualValuesError, match=r"'/v' is virtual: its values are used. It has 24 B, more than is read"
     ):
         np.asarray(opened(path).v)
     with pytest.raises(VirtualValuesError, match=r"vs\.combine_datasets"):

@@ -8,7 +8,6 @@ import os
 import shutil
 import subprocess
 import time
-import warnings
 import zlib
 
 import h5py
@@ -88,27 +87,17 @@ def test_objects_behind_links_are_not_read_unless_allowed(strangers, tmp_path, n
     xr.testing.assert_identical(read(strangers, allow=vs.Listed()), expected)
 
 
-@pytest.mark.parametrize("name", [".vstack", ".vstack/segments", ".vstack/snapshots", ".vstack/bundles", "lat", "t2m"])
+@pytest.mark.parametrize("name", [".vstack", ".vstack/segments", ".vstack/snapshots", ".vstack/bundles"])
 def test_nothing_is_written_behind_links(strangers, tmp_path, name):
     """Not even where reading is allowed."""
     outside = tmp_path / "outside"
-    if (strangers / name).is_dir():
-        shutil.copytree(strangers / name, outside)
-        shutil.rmtree(strangers / name)
-    else:
-        outside.mkdir()
+    shutil.move(strangers / name, outside)
     (strangers / name).symlink_to(outside)
     before = {path: path.stat().st_mtime_ns for path in outside.rglob("*")}
     repository = vs.Repository.open(strangers, allow=outside)
     variable = sorted(read(strangers, allow=outside).data_vars)[0]
-    if name.startswith("."):
-        with pytest.raises(ForbiddenLocationError, match="nothing is written"):
-            repository.write(variable, ..., 0).write("lat", ..., np.zeros(6))
-    else:
-        with warnings.catch_warnings(record=True) as caught:
-            warnings.simplefilter("always")
-            repository.write("lat", ..., np.zeros(6))
-        assert ["nothing is written" in str(x.message) for x in caught] == [True] * (name == "lat")
+    with pytest.raises(ForbiddenLocationError, match="nothing is written"):
+        repository.write(variable, ..., 0).write("lat", ..., np.zeros(6))
     assert {path: path.stat().st_mtime_ns for path in outside.rglob("*")} == before
 
 
@@ -329,7 +318,7 @@ def test_the_hdf5_library_opens_nothing_that_strangers_files_name(strangers, tmp
     assert done.refreshed == (f"file://{source}",)
     reasons = [chunk.reason for chunk in found if chunk.url.endswith("000.nc")]
     assert reasons
-    assert all("the library would open" in reason for reason in reasons)
+    assert all("The library would open" in reason for reason in reasons)
 
 
 def test_a_user_block_hides_no_hdf5_file(strangers, tmp_path):
@@ -342,7 +331,7 @@ def test_a_user_block_hides_no_hdf5_file(strangers, tmp_path):
     storage = Storage.from_option().only(Permission.from_allow(strangers, vs.Listed()))
     with (
         not_opened(secret),
-        pytest.raises(UnsupportedFeatureError, match="the library would open"),
+        pytest.raises(UnsupportedFeatureError, match="The library would open"),
         open_independently(f"file://{source}", None, storage) as dataset,
     ):
         dataset.load()

@@ -200,19 +200,19 @@ def other(places):
 WRONG = {
     "shifted by one": lambda p: (noaa_index(o + 1 for o, _ in p), "differ at 40 offsets"),
     "shifted in ECMWF's": lambda p: (ecmwf_index(moved(p[:-1], 8)), "differ at 39 offsets"),
-    "of another file": lambda p: (noaa_index(o for o, _ in other(p)), "the file has 20, and they differ at"),
+    "of another file": lambda p: (noaa_index(o for o, _ in other(p)), "the file has 20. They differ at"),
     "of a longer file": lambda p: (noaa_index(o * 2 for o, _ in p), "but the file has"),
-    "of the first half": lambda p: (noaa_index(o for o, _ in p[:10]), "the file has 20, and they differ at 10 offsets"),
-    "of the last half": lambda p: (noaa_index(o for o, _ in p[10:]), "the file has 20, and they differ at 10 offsets"),
-    "of every second": lambda p: (noaa_index(o for o, _ in p[::2]), "the file has 20, and they differ at 10 offsets"),
+    "of the first half": lambda p: (noaa_index(o for o, _ in p[:10]), "the file has 20. They differ at 10 offsets"),
+    "of the last half": lambda p: (noaa_index(o for o, _ in p[10:]), "the file has 20. They differ at 10 offsets"),
+    "of every second": lambda p: (noaa_index(o for o, _ in p[::2]), "the file has 20. They differ at 10 offsets"),
     "with offsets in data": lambda p: (
         noaa_index(sorted([*(o for o, _ in p), p[3][0] + 50_000])),
-        "lists 21 messages, the file has 20, and they differ at 1 offset,",
+        "lists 21 messages, and the file has 20. They differ at 1 offset,",
     ),
     "with other lengths": lambda p: (ecmwf_index([(o, n - 1) for o, n in p]), "differ at 20 offsets"),
     "cut in a line": lambda p: (
         noaa_index(o for o, _ in p)[:-39].rpartition(b":")[0],
-        "lines that are not those of an index",
+        "lists 19 messages, and the file has 20. They differ at 1 offset,",
     ),
     "cut in ECMWF's": lambda p: (ecmwf_index(p)[:-9], "not JSON with integers"),
     "a page of a server": lambda p: (
@@ -315,7 +315,7 @@ def test_an_index_is_named(files, tmp_path):
     index.write_bytes(b"1:7:")
     found, (note,) = scanned(tmp_path / "local.grib2", index=index)
     assert found == expected
-    assert "it lists 1 message, the file has 8, and they differ at 9 offsets" in note
+    assert "It lists 1 message, and the file has 8. They differ at 9 offsets" in note
     index.write_bytes(b"other")
     assert "it is not used" in scanned(tmp_path / "local.grib2", index=index)[1][0]
 

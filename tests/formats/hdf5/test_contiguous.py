@@ -115,7 +115,7 @@ def test_files_that_end_within_rows_too_often_are_refused():
     """The cells between all ends would be too many."""
     location = Location("file:///x.bin", 1 << 40)
     odd = [Segment(location, 0, 8 * (9 + 101 * (i % 7))) for i in range(400)]
-    with pytest.raises(CombineError, match="more than 16 times as many"):
+    with pytest.raises(CombineError, match="At most 16 times as many"):
         virtual(odd, np.zeros((sum(x.length for x in odd) // 800, 100)))
 
 
