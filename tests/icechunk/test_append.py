@@ -338,7 +338,7 @@ def test_a_session_is_as_it_was_where_storage_fails(tmp_path):
         made.virtual.to_icechunk(session.store, group="other")
     assert not session.has_uncommitted_changes
     made[["t"]].isel(time=slice(0, 1)).virtual.to_icechunk(session.store, group="small")
-    with pytest.raises(StorageError, match=r"and other changes: call session.discard_changes"):
+    with pytest.raises(StorageError, match=r"and other changes. Call session.discard_changes"):
         made.virtual.to_icechunk(session.store, group="other")
     assert zarr.open_array(session.store, path="small/t", mode="r").shape == (1,)
 

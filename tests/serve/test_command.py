@@ -82,7 +82,7 @@ def test_what_to_type_is_said(rain):
         said = next(line for line in server.stderr if "in a browser" in line)
         call = said.partition("in Python: ")[2].strip()
         assert eval(call, {"xr": xr}).sizes["time"] > 0
-        with pytest.raises(UnknownFormatError, match="or end the URL of a zarr group or a folder with '/'"):
+        with pytest.raises(UnknownFormatError, match="Or end the URL of a zarr group or a folder with '/'"):
             vs.open_virtual_dataset(f"http://127.0.0.1:{port}/rain")
     finally:
         server.send_signal(2)

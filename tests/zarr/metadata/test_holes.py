@@ -83,7 +83,7 @@ def test_budget_of_fill_chunks():
     """Chunks beyond the budget are refused with the numbers; forms that hold equal chunks once count one."""
     with pytest.raises(
         WriterError,
-        match=r"'v' has chunks without bytes .* 3 chunks take 120 bytes, more than fill_budget=119\. Allow .*=120, or",
+        match=r"'v' has chunks without bytes .* 3 chunks take 120 bytes, more than fill_budget=119\. Allow .*=120\. Or",
     ):
         make_hierarchy(group(), fill_budget=119)
     with pytest.raises(
