@@ -73,8 +73,8 @@ def test_states_of_sources(tmp_path, archive):
         assert found["chunks"] == {"equal": len(wanted.chunks)} == {"equal": 31}
         for problem, expected in zip(found["problems"], wanted.problems, strict=True):
             assert (problem["url"], problem["status"]) == (expected.url, expected.status)
-            what, _, _ = expected.reason.partition(", or read it")  # the command cannot read it: it has no --stale
-            assert problem["reason"].strip(")") == what.strip(")")
+            what, _, _ = expected.reason.partition(". Or read it")  # the command cannot read it: it has no --stale
+            assert problem["reason"].strip(").") == what.strip(").")
         repo.append(archive[3], "time")
         assert states(url) == ["unchanged", "missing", "changed", "not verified"]
         assert states(url, "cube@0") == ["unchanged", "missing", "changed"]
