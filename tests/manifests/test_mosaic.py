@@ -100,7 +100,7 @@ def test_what_would_be_too_many_cells_is_refused(monkeypatch):
         Tile(chunked((1, 1), (1, 1)), (Runs.from_starts([2 * i], [1]), Runs.from_starts([2 * i], [1])))
         for i in range(100)
     ]
-    with pytest.raises(CombineError, match=r"of 100 arrays do not meet: .* 40000 cells instead of 100"):
+    with pytest.raises(CombineError, match=r"of 100 arrays do not meet\. .* 40000 cells instead of 100"):
         place_tiles((200, 200), diagonal, FILL)
     monkeypatch.setattr("virtualstack.manifests.mosaic.MAX_MOSAIC_CELLS", 100)
     odd = Runs.from_starts(np.arange(101) * 2, np.ones(101, np.int64))
