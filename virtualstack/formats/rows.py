@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -22,7 +23,22 @@ from virtualstack.manifests import (
     Tile,
     place_tiles,
 )
-from virtualstack.sizes import equal_chunk_length
+from virtualstack.sizes import chunk_byte_count, equal_chunk_length
+
+_AUTO_CHUNK_BYTES = 16 << 20
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RowReader:
+    """The option of readers that divide values which follow one another into chunks."""
+
+    chunk_size: int | str | None = "auto"
+
+    def __post_init__(self) -> None:
+        self._most_bytes()  # raises an error if the size is not valid
+
+    def _most_bytes(self) -> int | None:
+        return chunk_byte_count(self.chunk_size, auto=_AUTO_CHUNK_BYTES)
 
 
 def row_chunks(

@@ -19,12 +19,10 @@ from virtualstack.codecs.codec import Codec
 from virtualstack.formats.base import ReadOptions
 from virtualstack.formats.fits.headers import HDU, MAX_AXES, read_hdus
 from virtualstack.formats.fits.tables import NotATableError, row_dtype
-from virtualstack.formats.rows import place_rows, row_chunks
+from virtualstack.formats.rows import RowReader, place_rows, row_chunks
 from virtualstack.manifests import Fill, ManifestArray, ManifestGroup, Refusal, inline_array, value_changing
-from virtualstack.sizes import chunk_byte_count
 from virtualstack.storage import Source, Storage
 
-_AUTO_CHUNK_BYTES = 16 << 20
 _LETTERS = "xyz"
 _MAX_LABELS = 1 << 16  # of an axis that gets coordinates
 _SIGN_BIT: dict[str, tuple[float, str]] = {
@@ -37,7 +35,7 @@ _SIGN_BIT: dict[str, tuple[float, str]] = {
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class FITS:
+class FITS(RowReader):
     """Reader of FITS files. It reads only the headers of all HDUs; astropy parses their cards.
 
     Each image is a variable with the name of its HDU (``EXTNAME``, else ``PRIMARY`` or ``HDU1``), along ``y`` and
@@ -70,11 +68,6 @@ class FITS:
     """
 
     name: ClassVar[str] = "fits"
-
-    chunk_size: int | str | None = "auto"
-
-    def __post_init__(self) -> None:
-        self._most_bytes()  # raises an error if the size is not valid
 
     def read(self, url: str, storage: Storage, options: ReadOptions) -> ManifestGroup:
         """Return the images and tables of a file as a group of virtual arrays.
@@ -175,9 +168,6 @@ class FITS:
             attributes=attributes | cf,
             cf=value_changing(cf),
         )
-
-    def _most_bytes(self) -> int | None:
-        return chunk_byte_count(self.chunk_size, auto=_AUTO_CHUNK_BYTES)
 
 
 @dataclass(slots=True)

@@ -9,16 +9,15 @@ from virtualstack.formats.base import ReadOptions
 from virtualstack.formats.hdf4.grids import grid_axes
 from virtualstack.formats.hdf4.structure import VG, VH, HDF4File, NotReadError
 from virtualstack.formats.hdf4.variables import Variable, place, read_variable
+from virtualstack.formats.rows import RowReader
 from virtualstack.manifests import ManifestArray, ManifestGroup, Refusal, inline_array, value_changing
-from virtualstack.sizes import chunk_byte_count
 from virtualstack.storage import Storage
 
-_AUTO_CHUNK_BYTES = 16 << 20
 _STRUCTURE = "StructMetadata."
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class HDF4:
+class HDF4(RowReader):
     """Reader of HDF4 files, also of HDF-EOS2. It needs no other library, and reads only the descriptions of objects.
 
     Each scientific data set is a variable, with the dimensions and attributes that the HDF4 library shows. Grids of
@@ -45,11 +44,6 @@ class HDF4:
     """
 
     name: ClassVar[str] = "hdf4"
-
-    chunk_size: int | str | None = "auto"
-
-    def __post_init__(self) -> None:
-        self._most_bytes()  # raises an error if the size is not valid
 
     def read(self, url: str, storage: Storage, options: ReadOptions) -> ManifestGroup:
         """Return the scientific data sets of a file as a group of virtual arrays.
@@ -108,6 +102,3 @@ class HDF4:
             attributes=variable.attributes,
             cf=value_changing(variable.attributes),
         )
-
-    def _most_bytes(self) -> int | None:
-        return chunk_byte_count(self.chunk_size, auto=_AUTO_CHUNK_BYTES)

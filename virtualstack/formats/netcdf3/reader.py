@@ -16,9 +16,8 @@ import numpy as np
 from virtualstack.formats.base import NETCDF_FILLS, ReadOptions
 from virtualstack.formats.netcdf3.chunks import DataLayout, Extent, check_inside, chunk_shape, lay_out
 from virtualstack.formats.netcdf3.header import read_header
-from virtualstack.formats.rows import place_rows
+from virtualstack.formats.rows import RowReader, place_rows
 from virtualstack.manifests import Fill, ManifestArray, ManifestGroup, Refusal, value_changing
-from virtualstack.sizes import chunk_byte_count
 from virtualstack.storage import Storage
 
 MAX_CELLS = 1 << 26
@@ -27,11 +26,9 @@ MAX_CELLS = 1 << 26
 _MAX_NDIM = 64
 """Maximum number of axes of a variable, which is the limit of numpy."""
 
-_AUTO_CHUNK_BYTES = 16 << 20
-
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class NetCDF3:
+class NetCDF3(RowReader):
     """Reader of netCDF-3 files: the classic format, 64-bit offset, and CDF-5. It reads only the header.
 
     The values of a variable are consecutive. They are referenced as chunks of whole rows, so that reading one row or
@@ -65,11 +62,6 @@ class NetCDF3:
     """
 
     name: ClassVar[str] = "netcdf3"
-
-    chunk_size: int | str | None = "auto"
-
-    def __post_init__(self) -> None:
-        self._most_bytes()  # raises an error if the size is not valid
 
     def read(self, url: str, storage: Storage, options: ReadOptions) -> ManifestGroup:
         """Return the variables of a file as a group of virtual arrays.
@@ -129,9 +121,6 @@ class NetCDF3:
             refusals=tuple(refusals),
             url=location.url,
         )
-
-    def _most_bytes(self) -> int | None:
-        return chunk_byte_count(self.chunk_size, auto=_AUTO_CHUNK_BYTES)
 
 
 def _notes(layout: DataLayout) -> list[Refusal]:

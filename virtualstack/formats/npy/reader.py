@@ -15,7 +15,7 @@ from virtualstack.codecs.zip_member import DESCRIPTOR_BYTES, ZIP
 from virtualstack.errors import MalformedFileError, Remedy, UnsupportedFeatureError
 from virtualstack.formats.base import ReadOptions
 from virtualstack.formats.npy.header import MAGIC, MAX_HEADER_BYTES, NpyHeader, parse_header
-from virtualstack.formats.rows import place_rows, row_chunks
+from virtualstack.formats.rows import RowReader, place_rows, row_chunks
 from virtualstack.location import Location
 from virtualstack.manifests import (
     ChunkEncoding,
@@ -27,18 +27,16 @@ from virtualstack.manifests import (
     ManifestGroup,
     Refusal,
 )
-from virtualstack.sizes import chunk_byte_count
 from virtualstack.storage import Source, Storage
 from virtualstack.storage.zip_index import IS_ENCRYPTED, member_starts, read_zip_index
 
-_AUTO_CHUNK_BYTES = 16 << 20
 _FIRST_READ_BYTES = 1024
 _SUFFIX = ".npy"
 _MAX_ITEM_BYTES = {"f": 8, "c": 16}  # of what zarr has a data type for
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class NumPy:
+class NumPy(RowReader):
     """Reader of arrays that numpy saved: a ``.npy`` file, or an ``.npz`` archive of several.
 
     Only headers are read. The array of a ``.npy`` file is the variable ``data``; the arrays of an archive have their
@@ -72,11 +70,6 @@ class NumPy:
     """
 
     name: ClassVar[str] = "numpy"
-
-    chunk_size: int | str | None = "auto"
-
-    def __post_init__(self) -> None:
-        self._most_bytes()  # raises an error if the size is not valid
 
     def read(self, url: str, storage: Storage, options: ReadOptions) -> ManifestGroup:
         """Return the array of a file, or those of an archive, as a group of virtual arrays.
@@ -138,9 +131,6 @@ class NumPy:
             fill=fill,
         )
         return Chunks(manifest, ChunkGrid.regular(shape, shape))
-
-    def _most_bytes(self) -> int | None:
-        return chunk_byte_count(self.chunk_size, auto=_AUTO_CHUNK_BYTES)
 
 
 @dataclass(frozen=True, slots=True)
