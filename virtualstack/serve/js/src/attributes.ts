@@ -5,6 +5,8 @@ import { type DType, parseDtype, toLittleEndian, numbers, fromHalf } from "./dty
 import { ManifestError } from "./errors.js";
 import { view } from "./checks.js";
 
+const MAX_DEPTH = 64; // of values in each other, and of axes, as in numpy
+
 /** The bytes of the field `heap` of a snapshot. */
 export class Heap {
   constructor(private readonly bytes: Uint8Array) {}
@@ -18,7 +20,7 @@ export class Heap {
 
 /** Return the value of an attribute: numbers, bigints, text, lists of them, `Uint8Array` for bytes. */
 export function attribute(value: unknown, heap: Heap, depth = 0): unknown {
-  if (depth > 64) throw new ManifestError("the store is damaged: an attribute is nested more than 64 deep");
+  if (depth > MAX_DEPTH) throw new ManifestError(`the store is damaged: an attribute is nested more than ${MAX_DEPTH} deep`);
   if (value === null || typeof value === "boolean" || typeof value === "string" || typeof value === "number") return value;
   if (Array.isArray(value)) return value.map((x) => attribute(x, heap, depth + 1));
   const entries = Object.entries(object(value, "an attribute"));
@@ -63,7 +65,7 @@ function array(dtype: DType, shape: number[], bytes: Uint8Array): unknown {
 }
 
 function nested(items: unknown[], shape: number[]): unknown {
-  if (items.length !== product(shape)) throw new ManifestError("the store is damaged: an array of an attribute has another shape");
+  if (items.length !== product(shape) || shape.length > MAX_DEPTH) throw new ManifestError("the store is damaged: an array of an attribute has another shape");
   if (shape.length === 0) return items[0];
   const [n, ...rest] = shape;
   const size = product(rest);

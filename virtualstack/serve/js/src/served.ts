@@ -6,6 +6,7 @@ import { Heap } from "./attributes.js";
 import { fromBase64, integer, type Json, object, product, text } from "./checks.js";
 import { bytesOfElements, checkSize, filled, shown, target } from "./chunks.js";
 import { decodeChunk, type Elements, texts } from "./codecs/pipeline.js";
+import { parseJson } from "./documents.js";
 import { SourceNotFoundError, StorageError } from "./errors.js";
 import { Cache } from "./lru.js";
 import { type ArrayEntry, parseArray, parseEncoding } from "./snapshot.js";
@@ -68,7 +69,7 @@ export class ServedStore implements AsyncReadable {
       if (bytes.length === product(shape) * array.dtype.itemsize) return bytes;
       throw new StorageError(`${bytes.length} bytes are not a cell of ${shape.join(" x ")} values: load the page again`, { url: answer.url });
     }
-    const said = object(JSON.parse(how), `the header '${HOW}'`);
+    const said = parseJson(new TextEncoder().encode(how), HOW);
     if (said["fill"] !== undefined) {
       const fillValues = [fromBase64(text(said["fill"], "fill"), "a fill value")];
       return filled({ ...array, fillValues }, 0, product(shape));

@@ -5,6 +5,7 @@ import { test } from "node:test";
 import { deflateSync, gzipSync } from "node:zlib";
 
 import { attributeToJson } from "../dist/index.js";
+import { attribute, Heap } from "../dist/attributes.js";
 import { adler32, crc32, crc32c } from "../dist/checks.js";
 import { bitshuffle } from "../dist/codecs/bitshuffle.js";
 import { decodeChunk } from "../dist/codecs/pipeline.js";
@@ -61,6 +62,13 @@ test("JSON that is too deep is a typed error", async () => {
   await assert.rejects(parseDocument(deep(1024), "x"), { name: "ManifestError" });
   await assert.rejects(parseDocument(deep(1_000_000), "x"), { name: "ManifestError" });
   assert.equal((await parseDocument(deep(1023), "x"))["b"].length, 1);
+});
+
+test("attributes of too many axes are a typed error", () => {
+  const ones = (n) => Array(n).fill(1);
+  const kinds = (n) => [{ array: ["<f4", ones(n), [0, 4]] }, { strings: [ones(n), ["a"]] }, { scalar: [[["a", "<f4", ones(n)]], [], [0, 4]] }];
+  for (const value of kinds(20_000)) assert.throws(() => attribute(value, new Heap(new Uint8Array(4))), { name: "ManifestError" });
+  for (const value of kinds(64)) assert.ok(attribute(value, new Heap(new Uint8Array(4))));
 });
 
 test("nothing is decompressed beyond its limit", async () => {
