@@ -331,7 +331,7 @@ def join_url(base: str, relative: str, /) -> str:
     return root + "/".join(parts)
 
 
-_SLASH, _DOT = r"(?:[/\\]|%(?:25)*2f)", r"(?:\.|%(?:25)*2e)"
+_SLASH, _DOT = r"(?:[/\\]|%(?:25)*(?:2f|5c))", r"(?:\.|%(?:25)*2e)"
 # Characters that end a segment: RFC 3986 3.3, the parameters of some servers (";"), and all of them encoded once or
 # twice.
 _DOTS = re.compile(rf"{_SLASH}{_DOT}{{1,2}}(?=[/\\?#;\n]|$|%(?:25)*(?:2f|5c|3f|23|3b|00))", re.IGNORECASE)

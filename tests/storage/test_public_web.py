@@ -288,6 +288,16 @@ def test_a_part_of_a_server_that_is_allowed(canary):
     assert canary.n_requests == 1
 
 
+@pytest.mark.parametrize("path", ["data/../secret", "data/%2E%2e/secret", "data/..%2fsecret", "data/x\\..\\..\\secret"])
+def test_redirects_do_not_climb_out_of_the_part_that_is_allowed(canary, path):
+    """Servers resolve such paths."""
+    with leading({"/x": canary.url(path)}) as server:
+        root = f"http://{PUBLIC}:{server.server_port}/"
+        with pytest.raises(ForbiddenLocationError, match=r"redirects to .* at 127\.0\.0\.1"):
+            open_source(f"{root}x", storage={root: PublicWeb((root, canary.url("data")))})
+    assert canary.n_requests == 0
+
+
 def test_a_connection_that_was_kept_is_checked_again(names, canary, server):
     """It was made where the host may be private; references of strangers do not get it."""
     url = canary.url("secret").replace("127.0.0.1", "inside.org")

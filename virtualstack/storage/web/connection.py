@@ -16,7 +16,7 @@ from typing import NoReturn
 from urllib.parse import quote, urljoin
 
 from virtualstack.errors import AccessDeniedError, ForbiddenLocationError, Remedy, StorageError
-from virtualstack.location import Location, split_url
+from virtualstack.location import Location, split_url, way_out
 from virtualstack.storage.hosts import find_host, is_host
 from virtualstack.storage.identities.earthdata import is_archive
 from virtualstack.storage.identities.identity import MAX_RETRIES, RETRY_SECONDS
@@ -149,7 +149,8 @@ class WebConnection:
 
     def _request(self, method: str, hop: str, url: str, headers: Mapping[str, str]) -> Request:
         scheme, authority, target = _split(hop, url)
-        is_allowed = f"{_plain(f'{scheme}://{authority}{target}')}/".startswith(self._allowed)
+        path = "/" if way_out(hop) else target  # such a path may leave a folder, but not its server
+        is_allowed = f"{_plain(f'{scheme}://{authority}{path}')}/".startswith(self._allowed)
         proxy = find_proxy(scheme, authority, self._proxies)
         if proxy is not None and not is_allowed and (why := find_host(authority)[0]):
             raise _forbidden(url, hop, f"on a host that {why}")
