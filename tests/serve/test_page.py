@@ -239,6 +239,7 @@ def test_health(browser, tmp_path, monkeypatch):
     with serving({"a": tmp_path / "a.vstack", "states": states_group()}) as url:
         for at in (url, (tmp_path / "page.html").as_uri()):
             browser.open(f"{at}#panel=sources", width=400, dark=True)
+            browser.run("await page.getByRole('tab', { name: 'Health' }).waitFor()")  # once the cube is known
             browser.run(
                 "await page.getByRole('tab', { name: 'Sources' }).focus(); await page.keyboard.press('ArrowRight')"
             )
