@@ -224,7 +224,7 @@ HERE = "import virtualstack"
     ("first", "second"),
     [
         (HERE, ""),
-        (HERE, "import pyproj, eccodes"),
+        pytest.param(HERE, "import pyproj, eccodes", marks=pytest.mark.apart),
         ("import pyproj", HERE),
         ("from virtualstack.cli.command import main", ""),
     ],

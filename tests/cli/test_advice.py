@@ -58,21 +58,21 @@ def value_of(name, node):
     return LIKELY.get(name, "x")
 
 
+@pytest.fixture(scope="module")
 def remedies():
-    """Yield each remedy of the code."""
-    for path in sorted(ROOT.rglob("*.py")):
-        for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
+    """Return where each remedy of the code is, and what it is."""
+    found = []
+    for path, text in ((path, path.read_text(encoding="utf-8")) for path in sorted(ROOT.rglob("*.py"))):
+        for node in ast.walk(ast.parse(text)) if "Remedy(" in text else ():
             if isinstance(node, ast.Call) and getattr(node.func, "id", "") == "Remedy":
-                where = f"{path.relative_to(ROOT)}:{node.lineno}"
                 given = {x.arg: value_of(x.arg, x.value) for x in node.keywords if x.arg}
-                yield where, Remedy(*map(text_of, node.args[:2]), **given)
+                where = f"{path.relative_to(ROOT)}:{node.lineno}"
+                found.append((where, Remedy(*map(text_of, node.args[:2]), **given)))
+    return found
 
 
-FOUND = list(remedies())
-
-
-def test_the_remedies_are_found():
-    assert len(FOUND) > 250
+def test_the_remedies_are_found(remedies):
+    assert len(remedies) > 250
 
 
 def check_typed(command, arguments):
@@ -87,10 +87,10 @@ def check_typed(command, arguments):
 
 
 @pytest.mark.parametrize("name", sorted(cli.commands))
-def test_each_remedy_can_be_typed_or_is_plain(name):
+def test_each_remedy_can_be_typed_or_is_plain(remedies, name):
     """As this command prints it: it takes the options that are named with their values, and no Python is left."""
     command, n_typed = cli.commands[name], 0
-    for where, remedy in FOUND:
+    for where, remedy in remedies:
         if in_command_words(remedy, command, cli.commands) is None:
             continue
         assert not PYTHON.search(remedy.words), (where, remedy.words)

@@ -48,7 +48,9 @@ def cfgrib_errors():
     return DatasetBuildError
 
 
-LONG = {"ds.waveh.5.grib"}
+LONG = {
+    "MRMS_EchoTop_18_00.50_20161015-133230.grib2", "ds.waveh.5.grib", "hrrr.t06z.wrfsfcf01-CFRZR.grib2",
+}  # fmt: skip
 """Files that take cfgrib seconds, and have nothing that others do not have; their fields are compared below, too."""
 
 

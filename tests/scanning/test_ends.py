@@ -48,7 +48,7 @@ def endings(urls):
 # -- files that take too long -------------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("executor", EXECUTORS)
+@pytest.mark.parametrize("executor", [*IN_MODULE, pytest.param("processes", marks=pytest.mark.apart)])
 def test_a_file_that_takes_too_long_is_listed_and_no_other(files, tmp_path, executor_of, executor):
     """A process of our own is ended even where the file hangs in a library: nothing of Python runs there."""
     seconds = 3 if executor in ("processes", "given processes") else 1

@@ -230,7 +230,7 @@ def test_a_snapshot_that_is_not_there(url):
         Repository.open(url).diff(7)
 
 
-@settings(max_examples=examples(40), deadline=None, suppress_health_check=list(HealthCheck))
+@settings(max_examples=examples(20), deadline=None, suppress_health_check=list(HealthCheck))
 @given(st.data())
 def test_boxes_hold_all_that_differs(tmp_path_factory, data):
     """Whatever was appended, overwritten and compacted: outside of the boxes values are the same."""

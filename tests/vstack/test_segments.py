@@ -291,6 +291,7 @@ def test_options_that_a_run_does_not_have(days, name):
         run(*["a.vstack", days][: 2 * (name == "build")], timeot=3)
 
 
+@pytest.mark.apart
 def test_a_file_that_ends_its_worker(many):
     write_day(30, name="kill.nc")
     recipe = vs.Recipe(["*.nc"], dim="time", preprocess="tests.vstack.recipes:deadly")
