@@ -39,23 +39,6 @@ def with_templates(references):
     return {"version": 1, "templates": {name: url for url, name in names.items()}, "refs": refs}
 
 
-def generator(references):
-    before, after = URL.split("{:08d}")
-    return {
-        "version": 1,
-        "refs": {key: x for key, x in references["refs"].items() if isinstance(x, str)},
-        "gen": [
-            {
-                "key": "v/{{i}}.{{j}}.{{k}}",
-                "url": before + "{{'%08d' % i}}" + after,
-                "offset": "{{20000 + (j * " + str(GRID[1]) + " + k) * 50000}}",
-                "length": "50000",
-                "dimensions": {"i": {"stop": max(FILES // 100, 1)}, "j": {"stop": GRID[0]}, "k": {"stop": GRID[1]}},
-            }
-        ],
-    }
-
-
 def size(path):
     return path.stat().st_size if path.is_file() else sum(x.stat().st_size for x in path.rglob("*") if x.is_file())
 
@@ -64,8 +47,6 @@ def first_with_fsspec(path):
     from fsspec.implementations.reference import ReferenceFileSystem
 
     options = {"target_options": {"compression": "gzip"}} if path.suffix == ".gz" else {}
-    if path.name == "gen.json":
-        options["simple_templates"] = False
     files = ReferenceFileSystem(fo=str(path), remote_protocol="memory", skip_instance_cache=True, **options)
     return [int(x) for x in files.references["v/0.1.1"][1:]]
 
@@ -92,17 +73,11 @@ def test_forms(kind, tmp_path):
     (tmp_path / "templates.json").write_text(json.dumps(with_templates(references), separators=(",", ":")))
     refs_to_dataframe(references, str(tmp_path / "kerchunk.parq"), record_size=100_000)
     others = ["kerchunk.parq", "templates.json"]
-    if kind == "of one length":
-        (tmp_path / "gen.json").write_text(json.dumps(generator(references)))
-        others.append("gen.json")
     print(f"\n{lengths.size} references to chunks {kind}, bytes each")
     for name in names + others:
         print(f"  {name:<16} {size(tmp_path / name) / lengths.size:9.3f}")
     wanted = [20_000 + int(lengths[0, : GRID[1] + 1].sum()), int(lengths[0, GRID[1] + 1])]
-    for what, first, left_out in (
-        ("fsspec", first_with_fsspec, "refs.json.zst"),
-        ("ours", first_with_ours, "gen.json"),
-    ):
+    for what, first, left_out in (("fsspec", first_with_fsspec, "refs.json.zst"), ("ours", first_with_ours, None)):
         rivals = {
             name: (lambda path=tmp_path / name, first=first: first(path)) for name in names + others if name != left_out
         }

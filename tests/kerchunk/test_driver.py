@@ -137,7 +137,10 @@ def test_errors_of_the_driver_name_the_file(reader, error, message, raw):
         KerchunkDriver("kerchunk.hdf4")
 
 
-@pytest.mark.parametrize(("driver", "reader"), [("fits:FitsToZarr", "fits"), ("hdf4:HDF4ToZarr", "hdf4")])
+@pytest.mark.parametrize(
+    ("driver", "reader"),
+    [("fits:FitsToZarr", "fits"), ("hdf4:HDF4ToZarr", "hdf4"), ("tiff:tiff_to_zarr", "tiff")],
+)
 def test_a_driver_that_a_reader_replaces_is_refused(driver, reader, raw):
     """Its values would be others than those of the format's library."""
     pytest.importorskip("astropy")
@@ -147,20 +150,6 @@ def test_a_driver_that_a_reader_replaces_is_refused(driver, reader, raw):
 
 
 # -- the drivers of kerchunk ---------------------------------------------------------------------------------
-
-
-@pytest.mark.parametrize(("nodata", "missing"), [(None, []), ("0", [0]), ("3", [3]), ("-9999", [])])
-@pytest.mark.parametrize("name", ["tiff_to_zarr", "TiffToZarr"])
-def test_tiff(name, nodata, missing, tmp_path):
-    """The number 0 is one like others, unless the file says that it is missing."""
-    tifffile = pytest.importorskip("tifffile")
-    values = np.arange(64 * 32, dtype="u1").reshape(64, 32) % 7
-    tags = [] if nodata is None else [(42113, 2, 0, nodata, False)]
-    tifffile.imwrite(tmp_path / "x.tif", values, tile=(32, 32), compression="zlib", metadata=None, extratags=tags)
-    reader = KerchunkDriver(f"kerchunk.tiff:{name}")
-    (got,) = vs.open_virtual_dataset(tmp_path / "x.tif", reader=reader).virtual.open().values()
-    np.testing.assert_array_equal(got, np.where(np.isin(values, missing), np.nan, values))
-    assert (got.dtype == "u1") == (not missing)
 
 
 def test_netcdf(tmp_path):

@@ -2,7 +2,7 @@ import numpy as np
 import pytest
 
 from tests.data.arrays import bytes_metadata as metadata
-from virtualstack.errors import MalformedFileError
+from virtualstack.errors import MalformedFileError, UnsupportedFeatureError
 from virtualstack.kerchunk.references import WHOLE
 from virtualstack.kerchunk.table import ReferenceTable
 from virtualstack.zarr.metadata.attributes import parse_json
@@ -32,13 +32,35 @@ def test_arrays_whose_names_begin_alike():
     assert got.offsets.tolist() == [0]
 
 
-def test_templates_and_generators():
-    """URLs are rendered once each, and generated references join the others."""
-    generator = {"key": "a/{{i}}", "url": "{{u}}/g", "offset": "{{i}}", "length": "1", "dimensions": {"i": [1, 2]}}
-    made = table({"a/0": ["{{u}}/f", 0, 1]}, templates={"u": "s3://b"}, gen=[generator])
-    (got,) = made.read("a", metadata(3))
-    assert sorted(map(made.render, got.urls)) == ["s3://b/f", "s3://b/g"]
-    assert got.offsets.tolist() == [0, 1, 2]
+TEMPLATES = {"u": "s3://bucket", "nested": "{{u}}/x", "long": "x" * 4096}
+
+
+@pytest.mark.parametrize(
+    ("text", "expected"),
+    [
+        ("plain", "plain"),
+        ("{{u}}/a.nc", "s3://bucket/a.nc"),
+        ("{{ u }}{{u}}", "s3://buckets3://bucket"),
+        ("file:///{0}", "file:///{0}"),
+    ],
+)
+def test_templates(text, expected):
+    """Names in double braces stand for texts; braces of other kinds stay."""
+    assert table({}, templates=TEMPLATES).render(text) == expected
+
+
+@pytest.mark.parametrize("text", ["{{nobody}}", "{{u.upper()}}", "{{nested}}", "{{u", "{{long}}" * 5])
+def test_templates_that_are_not_expanded(text):
+    """Expressions, templates in templates and long texts are refused, and nothing runs."""
+    with pytest.raises(UnsupportedFeatureError, match="'r' has the template"):
+        table({}, templates=TEMPLATES).render(text)
+
+
+def test_generators_are_refused():
+    """fsspec leaves their chunks out unless it is asked to expand them."""
+    generator = {"key": "a/{{i}}", "url": "u", "offset": "{{i}}", "length": "1", "dimensions": {"i": [1, 2]}}
+    with pytest.raises(UnsupportedFeatureError, match="generators"):
+        table({"a/0": ["u", 0, 1]}, gen=[generator])
 
 
 def test_version_0_is_the_references_themselves():

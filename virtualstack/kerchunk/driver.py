@@ -1,11 +1,9 @@
-"""Drivers of kerchunk as readers, and corrections of their references for TIFF files."""
+"""Drivers of kerchunk as readers."""
 
 from __future__ import annotations
 
 import importlib
-import importlib.util
-import json
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Mapping
 from copy import deepcopy
 from dataclasses import dataclass, field, replace
 from importlib.util import find_spec
@@ -24,58 +22,17 @@ from virtualstack.errors import (
 )
 from virtualstack.formats.base import ReadOptions
 from virtualstack.formats.hdf5.library import find_part_elsewhere
-from virtualstack.formats.tiff.arrays import nodata_value
-from virtualstack.formats.tiff.image import Images
-from virtualstack.formats.tiff.structure import PrefetchingSource, TiffStructure
 from virtualstack.kerchunk.reader import Kerchunk
 from virtualstack.location import Location, local_path
 from virtualstack.manifests import ManifestArray, ManifestGroup
 from virtualstack.printable import counted
 from virtualstack.storage import LocalSource, Source, Storage
 
-type _Correct = Callable[[str, dict[str, Any], dict[str, Any], Iterator[Any]], None]
-"""Function that changes an array: its name, the documents of its metadata and attributes, and its references."""
-
-
-def _corrected(references: dict[str, Any], correct: _Correct) -> dict[str, Any]:
-    """Return references with corrected arrays."""
-    references = {**references, "refs": dict(references["refs"])} if "refs" in references else dict(references)
-    refs = references.get("refs", references)
-    for key in [key for key in refs if key.endswith("/.zarray") or key == ".zarray"]:
-        begin = key.removesuffix(".zarray")
-        own = key, f"{begin}.zattrs"
-        array, attributes = (dict(x if isinstance(x, dict) else json.loads(x)) for x in map(refs.get, own, ("", "{}")))
-        chunks = (x for name, x in refs.items() if name.startswith(begin) and name not in own)
-        correct(begin.removesuffix("/"), array, attributes, chunks)
-        refs |= {name: json.dumps(x) for name, x in zip(own, (array, attributes), strict=True)}
-    return references
-
-
-def corrected_tiff(references: dict[str, Any], source: Source, /) -> dict[str, Any]:
-    """Return references in which 0 is missing only if the tag GDAL_NODATA is 0.
-
-    tifffile makes 0 a missing value even if the file does not have the tag.
-    """
-    structure = TiffStructure(PrefetchingSource(source))
-    is_missing = nodata_value(Images(structure).layout(next(structure.chain()))) == 0
-
-    def correct(name: str, array: dict[str, Any], attributes: dict[str, Any], chunks: Iterator[Any]) -> None:
-        if array["fill_value"] == 0 and not is_missing:
-            array["fill_value"] = None
-
-    return _corrected(references, correct)
-
-
 _HDF5_DRIVERS = "kerchunk.hdf"
 _HDF5 = b"\x89HDF\r\n\x1a\n"
 _OF_THE_EXTRA = frozenset({"kerchunk", "fastparquet", "fsspec"})
 
-_CORRECTIONS: Mapping[str, Callable[[dict[str, Any], Source], dict[str, Any]]] = {
-    "kerchunk.tiff": corrected_tiff,
-}
-"""Function that corrects the references of a driver, by the module of the driver."""
-
-_REPLACED = {"kerchunk.fits": "fits", "kerchunk.hdf4": "hdf4"}
+_REPLACED = {"kerchunk.fits": "fits", "kerchunk.hdf4": "hdf4", "kerchunk.tiff": "tiff"}
 """Reader of virtualstack that stands in for a driver, by the module of the driver."""
 
 
@@ -83,8 +40,7 @@ _REPLACED = {"kerchunk.fits": "fits", "kerchunk.hdf4": "hdf4"}
 class KerchunkDriver:
     """Reader of files that a driver of kerchunk translates.
 
-    The references of the driver are read unchanged, except for a known error in references for TIFF. The driver may
-    read the whole file; it must be trusted.
+    The references of the driver are read unchanged. The driver may read the whole file; it must be trusted.
 
     When to use: for formats without a reader in virtualstack. Alternatives: a reader of ``vs.readers``, which checks
     the file itself.
@@ -94,8 +50,9 @@ class KerchunkDriver:
     driver
         ``"module:name"`` of a class or function, or the object itself. It is called with the URL, ``storage_options=``
         for fsspec and ``options``. It returns references, as a mapping or a list of mappings, or an object whose method
-        ``translate()`` does. The drivers for FITS and HDF4 are refused, since they return other values than the formats
-        define: :class:`~virtualstack.readers.FITS` and :class:`~virtualstack.readers.HDF4` read them.
+        ``translate()`` does. The drivers for FITS, HDF4 and TIFF are refused, since they return other values than the
+        formats define: :class:`~virtualstack.readers.FITS`, :class:`~virtualstack.readers.HDF4` and
+        :class:`~virtualstack.readers.TIFF` read them.
     options
         Further keyword arguments, such as ``{"extension": 1}``.
     number
@@ -180,8 +137,6 @@ class KerchunkDriver:
                 url=url,
             ) from error
         references = self._chosen(translated, url)
-        if module in _CORRECTIONS:
-            references = _CORRECTIONS[module](references, source)
         reader = Kerchunk(masks_fill_value=self.masks_fill_value)
         base = url.rpartition("/")[0]
         group = reader.read_references(references, base_url=base, storage=storage, options=options)

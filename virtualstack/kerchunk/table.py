@@ -5,6 +5,7 @@ from __future__ import annotations
 import base64
 import binascii
 import json
+import re
 from bisect import bisect_left
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
@@ -17,9 +18,8 @@ import pyarrow as pa
 import pyarrow.compute as pc
 from numpy.typing import NDArray
 
-from virtualstack.errors import MalformedFileError
+from virtualstack.errors import MalformedFileError, UnsupportedFeatureError
 from virtualstack.kerchunk.references import WHOLE, References
-from virtualstack.kerchunk.templates import generate, render
 from virtualstack.zarr.metadata.array import ArrayMetadata
 from virtualstack.zarr.metadata.attributes import parse_json
 from virtualstack.zarr.metadata.chunk_keys import cells_of_keys
@@ -27,6 +27,8 @@ from virtualstack.zarr.metadata.chunk_keys import cells_of_keys
 _METADATA = ".zgroup", ".zarray", ".zattrs", ".zmetadata", "zarr.json"
 _INDEX = "0123456789."
 _BATCH_REFERENCES = 1 << 16  # references, or up to one part more
+_TEMPLATE = re.compile(r"\{\{(.*?)\}\}")
+_MAX_URL_CHARACTERS = 1 << 14
 
 
 type ReferenceColumns = tuple[pa.Array, NDArray[np.integer], NDArray[np.int64], NDArray[np.integer]]
@@ -125,6 +127,13 @@ def are_metadata(keys: pa.Array, /) -> NDArray[np.bool_]:
     return found
 
 
+def _not_expanded(what: str, where: str) -> UnsupportedFeatureError:
+    return UnsupportedFeatureError(
+        f"'{where}' {what}. Write the references without them: fsspec expands them with simple_templates=False",
+        feature="templates",
+    )
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ReferenceTable:
     """References by key."""
@@ -157,7 +166,7 @@ class ReferenceTable:
                 "the references again"
             )
         if "version" in data and data.get("gen"):
-            references = {**references, **generate(data["gen"], templates, where=where)}
+            raise _not_expanded("has generators ('gen')", where)
         try:
             "".join(references).encode()
         except (TypeError, UnicodeEncodeError) as error:
@@ -214,8 +223,14 @@ class ReferenceTable:
             yield from self._read_plain(self.plain, path, metadata, once)
 
     def render(self, url: str, /) -> str:
-        """Return a URL with its templates replaced."""
-        return render(url, self.templates, where=self.where) if self.templates else url
+        """Return a URL with its templates replaced: names in double braces, as kerchunk writes them."""
+        if not self.templates:
+            return url
+        parts = _TEMPLATE.split(url)
+        parts[1::2] = [self.templates.get(name.strip(), "{{") for name in parts[1::2]]
+        if sum(map(len, parts)) > _MAX_URL_CHARACTERS or any("{{" in part for part in parts):
+            raise _not_expanded(f"has the template {url[:80]!r}, which is more than the name of a text", self.where)
+        return "".join(parts)
 
     def _read_others(self, path: str, metadata: ArrayMetadata) -> References:
         at = below(self.keys, path)
