@@ -7,6 +7,7 @@ import os
 import signal
 import tempfile
 import time
+from dataclasses import replace
 from datetime import timedelta
 from pathlib import Path
 
@@ -28,6 +29,7 @@ from virtualstack.errors import (
     SourceNotFoundError,
     StorageError,
 )
+from virtualstack.vstack.files import open_files
 from virtualstack.vstack.format.ledger import Entry
 from virtualstack.vstack.format.names import ledger_key
 from virtualstack.vstack.ledger import read_ledger, with_entries
@@ -196,6 +198,10 @@ def days(tmp_path, monkeypatch):
     for day in range(3):
         write_day(day)
     return vs.Recipe(["day*.nc"], dim="time")
+
+
+def names(urls):
+    return [url.rpartition("/")[2] for url in urls]
 
 
 def write_day(day, *, value=None, name=None):
@@ -691,6 +697,50 @@ def test_an_update_is_noted_in_the_ledger(days, monkeypatch):
     monkeypatch.setattr("virtualstack.vstack.sync.open_files", lambda files, *_: opened.update(files) or ([], {}))
     done = repository.sync()
     assert (done.repository.snapshot.number, done.table.empty, opened) == (1, True, {})
+
+
+def test_an_update_opens_no_file_that_the_ledger_knows(days, monkeypatch):
+    """It opens what is new, what has changed, and all if other options or a later preference may show more of it."""
+    repository = vs.Repository.build("a.vstack", days).repository
+    write_day(5)
+    write_day(1, value=11)
+    opened, made = [], "virtualstack.vstack.repository.open_files"
+    monkeypatch.setattr(made, lambda files, *how: opened.append(names(files)) or open_files(files, *how))
+    repository = repository.update("day*.nc", prefer="newest")
+    assert repository.update(["day0.nc", "day5.nc"]) is repository
+    assert repository.update("day2.nc", labels=[9]).snapshot.number == 2
+    assert opened == [["day1.nc", "day5.nc"], [], []]
+    assert repository.open_dataset()["rain"].values[:, 0].tolist() == [0, 11, 2, 5]
+    repository.update("day0.nc", prefer="last")
+    repository.update("day0.nc", join="outer")
+    assert opened[3:] == [["day0.nc"], ["day0.nc"]]
+
+
+def test_an_append_opens_by_the_recipe_and_is_noted_in_the_ledger(days, monkeypatch):
+    repository = vs.Repository.build("a.vstack", replace(days, drop_variables=["rain"])).repository
+    write_day(5)
+    repository = repository.append("day5.nc")
+    assert repository.ledger().counts == {"placed": 4}
+    assert dict(repository.open_dataset().sizes) == {"time": 4, "x": 4}
+    assert not repository.open_dataset().data_vars
+    monkeypatch.setattr("virtualstack.vstack.files.open_all", None)
+    assert repository.sync().table.empty
+
+
+def test_a_file_that_was_touched_has_not_changed(days, monkeypatch):
+    """Its content is compared with the digest; only a key of the recipe may show another file for a later time."""
+    repository = vs.Repository.build("a.vstack", days).repository
+    os.utime("day1.nc", (1, 1))
+    with monkeypatch.context() as patch:
+        patch.setattr("virtualstack.vstack.files.open_all", None)
+        done = repository.sync()
+    assert (done.exit_code, done.table.empty, done.repository.snapshot.number) == (0, True, 1)
+    assert done.repository.sync().repository.snapshot.number == 1
+    write_day(1, value=11)
+    done = done.repository.sync()
+    assert (done.exit_code, names(done.changed)) == (4, ["day1.nc"])
+    os.utime("day1.nc", (1, 1))
+    assert names(done.repository.sync(recipe=replace(days, prefer="newest")).changed) == ["day1.nc"]
 
 
 def test_verify_opens_no_file_whose_version_the_ledger_has(days, monkeypatch):

@@ -99,9 +99,32 @@ def test_a_queue_that_is_never_empty_begins_a_run(s3_server, monkeypatch):
     sqs.send_message(QueueUrl=url, MessageBody="new")
     queue = watching._Queue(url)
     assert queue.receive()
-    queue.delete()
+    queue._received.append("not a message")
+    with pytest.raises(StorageError, match="1 message of the queue"):
+        queue.delete()
     counts = sqs.get_queue_attributes(QueueUrl=url, AttributeNames=["All"])["Attributes"]
     assert counts["ApproximateNumberOfMessages"] == "0"
+
+
+def test_the_report_comes_before_an_error_of_the_queue(s3_server, days, monkeypatch):
+    monkeypatch.setenv("AWS_DEFAULT_REGION", "us-east-1")
+    monkeypatch.setenv("AWS_ACCESS_KEY_ID", "key")
+    monkeypatch.setenv("AWS_SECRET_ACCESS_KEY", "secret")
+    sqs = boto3.client("sqs", endpoint_url=s3_server.endpoint)
+    url = sqs.create_queue(QueueName="short")["QueueUrl"]
+    sqs.send_message(QueueUrl=url, MessageBody="new")
+    repository = vs.Repository.build("a.vstack", days, sample=0).repository
+    told = []
+    for found in repository.watch(queue=url, interval=600, sample=0):
+        told.append(found)
+        if len(told) == 1:
+            write_day(5)
+        elif len(told) == 2:
+            sqs.delete_queue(QueueUrl=url)
+        else:
+            break
+    assert [x.rpartition("/")[2] for x in told[1].placed] == ["day5.nc"]
+    assert isinstance(told[2], StorageError)
 
 
 def test_a_server_that_does_not_answer_is_told_and_asked_again(days, monkeypatch):

@@ -98,10 +98,14 @@ class Ledger:
         for batch in self.columns.to_batches(max_chunksize=1 << 14):
             yield from map(Entry._make, zip(*(batch[name].to_pylist() for name in SCHEMA.names), strict=True))
 
-    def where(self, states: Sequence[State], /) -> Ledger:
-        """Return the files in some states."""
-        found = pc.is_in(pc.cast(self.columns["state"], pa.string()), value_set=pa.array(states, pa.string()))
-        return Ledger(self.columns.filter(found))
+    def where(self, states: Sequence[State], urls: Iterable[str] | None = None, /) -> Ledger:
+        """Return the files in some states, or those of them that have some URLs."""
+        found = self.columns
+        if urls is not None:
+            found = found.filter(pc.is_in(found["url"], value_set=pa.array(urls, pa.string())))
+        return Ledger(
+            found.filter(pc.is_in(pc.cast(found["state"], pa.string()), value_set=pa.array(states, pa.string())))
+        )
 
 
 def grouped(rows: Iterable[tuple[str, str, str]], /) -> list[str]:

@@ -27,6 +27,11 @@ type PartLike = xr.Dataset | xr.DataTree | str | os.PathLike[str] | Any
 _OPEN = xr.Dataset, xr.DataTree
 
 
+def is_part(parts: PartLike | Iterable[PartLike], /) -> bool:
+    """Return whether parts are one; so is what is none, of which `groups_from` tells."""
+    return isinstance(parts, _OPEN) or is_one(parts) or not isinstance(parts, Iterable)
+
+
 def groups_from(
     parts: PartLike | Iterable[PartLike],
     storage: Storage,
@@ -41,8 +46,7 @@ def groups_from(
 
     Files may refer to the locations in ``allow`` too, as the store may.
     """
-    is_part = isinstance(parts, _OPEN) or is_one(parts) or not isinstance(parts, Iterable)
-    given: list[Any] = [parts] if is_part else list(cast(Iterable[Any], parts))
+    given: list[Any] = [parts] if is_part(parts) else list(cast(Iterable[Any], parts))
     for x in given:
         if not isinstance(x, _OPEN) and not is_one(x):
             raise TypeError(f"{x!r} is neither a virtual dataset or tree nor the URL of a file")

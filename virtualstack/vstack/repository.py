@@ -59,7 +59,7 @@ from virtualstack.vstack.health import Health, health
 from virtualstack.vstack.ledger import Ledger, ledger_of
 from virtualstack.vstack.log import Log, read_log
 from virtualstack.vstack.overwrite import write
-from virtualstack.vstack.parts import PartLike, groups_from, with_coordinates
+from virtualstack.vstack.parts import PartLike, groups_from, is_part, with_coordinates
 from virtualstack.vstack.reader import At, open_snapshot, permission_for_snapshot, snapshot_group
 from virtualstack.vstack.rechunk import rechunk
 from virtualstack.vstack.recipe import Recipe, covers, found_prefer, found_reader, functions
@@ -853,7 +853,7 @@ class Repository:
         dim: str | None = None,
         *,
         ordered: bool = True,
-        join: Literal["exact", "left", "outer"] = "exact",
+        join: Literal["exact", "left", "outer"] | None = None,
         combine_options: Mapping[str, Any] | None = None,
         drop_variables: str | Iterable[str] = (),
         message: str | None = None,
@@ -870,17 +870,19 @@ class Repository:
         Parameters
         ----------
         part
-            A dataset or tree, virtual or with values in memory, or the URL of a file, which is opened.
+            A dataset or tree, virtual or with values in memory, or the URL of a file, which is opened (by the recipe of
+            the store if it has one).
         dim
-            Dimension to append along; by default the one along which the store was built. Variables without it must be
-            the same, and the store keeps its attributes.
+            Dimension to append along; by default that of the recipe, or the one along which the store was built.
+            Variables without it must be the same, and the store keeps its attributes.
         ordered
             If true, labels along ``dim`` must ascend.
         join
-            Treatment of labels along other dimensions. ``"exact"``: they must be the labels of the store. ``"left"``:
-            labels that the store lacks are left out, and elements at labels that the part lacks are ABSENT: they should
-            exist, but have no source, and read as missing. ``"outer"``: such labels are added, and so are variables
-            that only one side has, which are ABSENT on the other one. See docs/explanation/chunk-states.md.
+            Treatment of labels along other dimensions; by default that of the recipe, or ``"exact"``. ``"exact"``: they
+            must be the labels of the store. ``"left"``: labels that the store lacks are left out, and elements at
+            labels that the part lacks are ABSENT: they should exist, but have no source, and read as missing.
+            ``"outer"``: such labels are added, and so are variables that only one side has, which are ABSENT on the
+            other one. See docs/explanation/chunk-states.md.
         combine_options
             Options of joining as a dict, such as ``{"compat": "override"}``: ``compat``, ``combine_attrs`` and
             ``fill_value``, as in :func:`virtualstack.open_virtual_mfdataset`.
@@ -921,14 +923,24 @@ class Repository:
         """
         check_type("dim", dim, str | None, "the name of a dimension")
         storage, store = self.objects.storage, self._stored
+        recipe, rows = self._kept_recipe(), list[Entry]()
+        parts: Sequence[PartLike] = [part]
+        if recipe is not None:
+            dim, join, combine_options = (
+                dim or recipe.dim,
+                join or recipe.join,
+                combine_options or recipe.combine_options,
+            )
+            parts, rows = self._opened_by(recipe, parts)
         dim = growing_dimension(store.group) if dim is None else dim
-        fitting = Fitting.from_options(join=join, options=combine_options, storage=storage)
+        fitting = Fitting.from_options(join=join or "exact", options=combine_options or None, storage=storage)
         addition = Addition(append_dim=dim, region=None, ordered=ordered, fitting=fitting)
         is_tree = bool(store.group.groups)
-        (group,) = groups_from([part], storage, self.allow, is_tree=is_tree, drop_variables=drop_variables)
+        (group,) = groups_from(parts, storage, self.allow, is_tree=is_tree, drop_variables=drop_variables)
 
         def place(store: Stored) -> Snapshot:
-            return store.add(group, addition, message=message, relative=relative, checksums=checksums)
+            how: dict[str, Any] = {"message": message, "relative": relative, "checksums": checksums}
+            return store.add(group, addition, ledger=rows, **how)
 
         return self._placed(store, place)
 
@@ -1154,7 +1166,9 @@ class Repository:
         - Another file: ``prefer`` decides.
 
         Values written by :meth:`write` stay if the file is the one that they were written over. References that the
-        store has are not written again.
+        store has are not written again. If the store has a recipe, its files are noted in the ledger, and a version
+        that the ledger knows as placed is not opened again; it is if ``prefer="last"`` may show it over another file,
+        or if ``join``, ``combine_options``, ``drop_variables`` or a function as ``prefer`` are given.
 
         If another writer was faster, the parts are placed in its snapshot by the same rules, and not read again.
 
@@ -1228,13 +1242,17 @@ class Repository:
         >>> repo.update("day1_v2.nc", prefer="last").open_dataset()["rain"].values
         array([1., 7., 3.])
         """
-        storage, recipe = self.objects.storage, None if self.snapshot.recipe is None else self._own_recipe()
+        storage, recipe = self.objects.storage, self._kept_recipe()
         rows: list[Entry] = []
         if recipe is not None:
+            is_usual = join is None and not combine_options and not drop_variables and not callable(prefer)
             dim, join = dim or recipe.dim, join or recipe.join
             prefer = found_prefer(recipe) if prefer is None else prefer
             combine_options = combine_options or recipe.combine_options or None
-            parts, rows = self._opened_by(recipe, parts, progress)
+            given = [parts] if is_part(parts) else list(cast(Iterable[PartLike], parts))
+            parts, rows = self._opened_by(recipe, given, progress, skips=is_usual and prefer != "last")
+            if given and not parts and labels is None:
+                return self
         fitting = Fitting.from_options(join=join or "exact", options=combine_options, storage=storage)
         fitting = fitting.with_remedies(
             LABELS_REMEDY,
@@ -1264,30 +1282,33 @@ class Repository:
 
         return self._placed(store, place, lambda: not replaces)  # its values may be made of those that it replaces
 
+    def _kept_recipe(self) -> Recipe | None:
+        return None if self.snapshot.recipe is None else self._own_recipe()
+
     def _opened_by(
-        self, recipe: Recipe, parts: PartLike | Iterable[PartLike], progress: Any
+        self, recipe: Recipe, parts: Sequence[PartLike], progress: Any = None, *, skips: bool = False
     ) -> tuple[list[PartLike], list[Entry]]:
-        """Return parts with the files among them opened by a recipe, and entries of the ledger for its own files."""
-        is_one = (
-            isinstance(parts, str | os.PathLike) or not isinstance(parts, Iterable) or isinstance(parts, xr.Dataset)
-        )
-        opened: list[PartLike] = []
-        files: dict[str, Location] = {}
+        """Return parts with the files among them opened by a recipe, and entries of the ledger for its own files.
+
+        With ``skips``, versions that the ledger has as placed are left out.
+        """
         storage, begin = self.objects.storage, time.time()
-        for part in [parts] if is_one else cast(Iterable[PartLike], parts):
-            if not isinstance(part, str | os.PathLike):
-                opened.append(part)
-                continue
-            urls = find_urls([part], storage=storage)
-            now = zip(urls, storage.look_up(urls), strict=True)
-            own = {url: x if isinstance(x, Location) else Location(url) for url, x in now}
-            found, errors = open_files(own, recipe, Sync(storage=storage, allow=self.allow, progress=progress))
-            for error in errors.values():
-                raise error
-            opened += [x.dataset for x in found]
-            files |= own
-        placed = [file for url, file in files.items() if covers(recipe.files, url)]
-        return opened, [Entry.of(file, "placed", since=begin) for file in placed]
+        listed: list[PartLike] = []
+        for part in parts:
+            listed += find_urls([part], storage=storage) if isinstance(part, str | os.PathLike) else [part]
+        urls = [x for x in listed if isinstance(x, str)]
+        now = zip(urls, storage.look_up(urls), strict=True)
+        files = {url: x if isinstance(x, Location) else Location(url) for url, x in now}
+        if skips and files:
+            for row in self.ledger().where(["placed"], files).entries():
+                if row.is_version(files[row.url]):
+                    del files[row.url]
+        found, errors = open_files(files, recipe, Sync(storage=storage, allow=self.allow, progress=progress))
+        for error in errors.values():
+            raise error
+        opened: dict[str, PartLike] = {x.url: x.dataset for x in found}
+        placed = [Entry.of(x, "placed", since=begin) for url, x in files.items() if covers(recipe.files, url)]
+        return [opened[x] if isinstance(x, str) else x for x in listed if not isinstance(x, str) or x in opened], placed
 
     # -- maintenance ----------------------------------------------------------------------------------------------
 

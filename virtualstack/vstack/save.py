@@ -87,13 +87,15 @@ class Stored:
         message: str | None = None,
         relative: bool = False,
         checksums: bool = False,
+        ledger: Sequence[Entry] = (),
     ) -> Snapshot:
         """Commit this snapshot with a group appended to the group at a path, or written over a region of it."""
         made, overlays = addition.add(self.node(path), group)
         if path:
             made = with_members(self.group, made, path, "w", self.opened.objects.storage)
             overlays = {f"/{path}{key}": x for key, x in overlays.items()}
-        return self.write(made, overlays=overlays, message=message, relative=relative, checksums=checksums)
+        how: dict[str, Any] = {"message": message, "relative": relative, "checksums": checksums}
+        return self.write(made, overlays=overlays, ledger=ledger, **how)
 
     def write(
         self,

@@ -31,6 +31,7 @@ from virtualstack.printable import MAX_SHOWN_ITEMS, counted, printable
 from virtualstack.storage import ObjectStore
 from virtualstack.storage.dry_run import active_dry_run
 from virtualstack.storage.listing import list_files
+from virtualstack.storage.threads import concurrently
 from virtualstack.verify.chunks import SampledChunk, compare_sample
 from virtualstack.vstack import recipe as recipes
 from virtualstack.vstack.expire import expire
@@ -360,6 +361,12 @@ def _compared(store: Stored, recipe: Recipe, how: Sync, now: float) -> _Todo:
                 todo.pending.append(url)
                 if not is_shown and not (is_known and state == "pending"):
                     todo.rows.append(Entry.of(file, "pending", since=now))
+    if recipe.prefer in (None, "first", "last"):  # else the time of a file may decide whether it is shown
+        placed_before = {url: found[url] for url in todo.changed if known[url].state == "placed"}
+        touched = _touched(store, placed_before) if placed_before else set()
+        todo.rows.extend(Entry.of(found[url], "placed", since=known[url].since) for url in touched)
+        todo.changed[:] = [url for url in todo.changed if url not in touched]
+        todo.wanted[:] = [url for url in todo.wanted if url not in touched]
     todo.wanted.sort(key=lambda url: known[url].since if url in todo.reopened else now)
     lost = [x for x in known.values() if x.state == "placed" and x.url not in found]
     lost = [x for x in lost if recipes.covers(recipe.files, x.url)]
@@ -381,6 +388,15 @@ def _compared(store: Stored, recipe: Recipe, how: Sync, now: float) -> _Todo:
 
 _UNFIT = ("quarantined", "waiting", "masked")
 """States of files that were opened, and do not fit."""
+
+
+def _touched(store: Stored, files: Mapping[str, Location]) -> set[str]:
+    """Return the files of a store that have another time or etag, and the content that the store shows."""
+    sources = shown_in(store.group, store.opened.archive(store.snapshot)).sources()
+    own = [x for x in {x for its in sources.values() for x in its} if x.url in files]
+    checked = concurrently(lambda x: is_changed(x, files[x.url]), own, [x.url for x in own])
+    changed = {x.url for x, is_other in zip(own, checked, strict=True) if is_other}
+    return {x.url for x in own} - changed
 
 
 def _shown_of(store: Stored, urls: Set[str]) -> set[str]:

@@ -8,11 +8,13 @@ import threading
 import time
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
+from itertools import batched
 from pathlib import Path
 from typing import Any
 
 from virtualstack.errors import MissingDependencyError, StorageError
 from virtualstack.location import absolute_url, local_path
+from virtualstack.printable import counted
 from virtualstack.storage.folders import MAGIC
 from virtualstack.vstack.recipe import Recipe, covers, kept
 from virtualstack.vstack.sync import Synced
@@ -27,6 +29,9 @@ _LOOK_SECONDS = 0.2
 
 _MAX_MESSAGES = 1000
 """Messages that one run is for; a queue gives them again after a while, so that it may never be empty."""
+
+_MAX_BATCH = 10
+"""Messages that Amazon SQS takes or gives by one request."""
 
 _WAIT_SECONDS = 5
 """Seconds for which a queue may keep a request that waits for messages."""
@@ -56,14 +61,17 @@ def watch(
         begin = time.monotonic()
         try:
             found: Synced[Any] | StorageError = run()
-            if messages is not None:
-                messages.delete()
         except StorageError as error:
             if is_first:
                 raise
             found = error
         if is_first or isinstance(found, StorageError) or not found.table.empty:
             yield found
+        try:
+            if messages is not None and isinstance(found, Synced):
+                messages.delete()
+        except StorageError as error:
+            yield error
         is_first = False
         has_pending = isinstance(found, Synced) and bool(found.pending)
         is_near = is_local and (has_pending or not is_watched)
@@ -102,7 +110,7 @@ class _Queue:
             while len(self._received) < _MAX_MESSAGES:
                 seconds = 0 if self._received else _WAIT_SECONDS
                 found = self._client.receive_message(
-                    QueueUrl=self._url, MaxNumberOfMessages=10, WaitTimeSeconds=seconds
+                    QueueUrl=self._url, MaxNumberOfMessages=_MAX_BATCH, WaitTimeSeconds=seconds
                 ).get("Messages", ())
                 if not found:
                     break
@@ -110,11 +118,21 @@ class _Queue:
         return bool(self._received)
 
     def delete(self) -> None:
-        """Delete the messages that were received before the run that has ended; others come again."""
+        """Delete the messages that were received before the run that has ended; others come again, and so do the rest.
+
+        Those that cannot be deleted begin another run when the queue gives them again.
+        """
+        received, self._received = self._received, []
+        failed: list[Any] = []
         with self._told():
-            while self._received:
-                self._client.delete_message(QueueUrl=self._url, ReceiptHandle=self._received[-1])
-                self._received.pop()
+            for some in batched(received, _MAX_BATCH):
+                entries = [{"Id": str(number), "ReceiptHandle": x} for number, x in enumerate(some)]
+                failed += self._client.delete_message_batch(QueueUrl=self._url, Entries=entries).get("Failed", ())
+        if failed:
+            why = failed[0].get("Message") or failed[0].get("Code")
+            raise StorageError(
+                f"{counted(len(failed), 'message')} of the queue '{self._url}' cannot be deleted: {why}", url=self._url
+            )
 
     @contextmanager
     def _told(self) -> Iterator[None]:
