@@ -8,7 +8,8 @@ import rasterio
 import xarray as xr
 
 import virtualstack as vs
-from virtualstack.errors import CombineError, ReaderError
+from tests.servers import RangeServer
+from virtualstack.errors import CombineError, ForbiddenLocationError, ReaderError
 
 pystac = pytest.importorskip("pystac", reason="pystac is not installed")
 
@@ -217,3 +218,16 @@ def test_the_place_of_a_projected_cube(folder):
         ends = rasterio.warp.transform_bounds(scene.crs, 4326, *scene.bounds)
     np.testing.assert_allclose(made["bbox"], ends, atol=1e-3)
     assert vs.stac.make_item(cube.drop_vars("spatial_ref"), "x.vstack", "tile")["geometry"] is None
+
+
+@pytest.mark.parametrize("made", [lambda url, _: url, lambda url, item: [pystac.Item.from_dict(item, href=url)]])
+def test_items_from_a_network_name_no_local_files(folder, made):
+    """The catalog of a stranger would choose which files of this machine become values."""
+    (named,) = absolute(folder, item(DAYS[0], 0))
+    with RangeServer({"items.json": json.dumps(named).encode()}) as server:
+        items = made(server.url("items.json"), named)
+        with pytest.raises(ForbiddenLocationError) as caught:
+            vs.stac.open_items(items, ["B04", "B08"])
+        assert caught.value.url.startswith(f"file://{folder}/scenes/")
+        cube = vs.stac.open_items(items, ["B04", "B08"], allow=folder)
+    check(cube, folder, DAYS[:1])

@@ -21,7 +21,7 @@ from virtualstack.errors import CombineError, ReaderError, Remedy
 from virtualstack.loading import pyproj_if_safe
 from virtualstack.location import absolute_url, join_url
 from virtualstack.printable import first_names
-from virtualstack.storage import Storage, StorageLike
+from virtualstack.storage import Permission, Storage, StorageLike
 
 _DATACUBE = "https://stac-extensions.github.io/datacube/v2.2.0/schema.json"
 _XARRAY = "https://stac-extensions.github.io/xarray-assets/v1.0.0/schema.json"
@@ -81,6 +81,8 @@ def open_items(
     CombineError
         The items are on grids or in reference systems that differ, or two of them have the same date: the message
         shows both. Or the cube has other labels than the dates of the items, and ``properties`` are asked for.
+    ForbiddenLocationError
+        Items that came over a network name a local file or a private host.
     StorageError
         A file cannot be read.
 
@@ -100,10 +102,17 @@ def open_items(
     >>> dict(cube["B08"].sizes)
     {'time': 2, 'y': 256, 'x': 256}
     """
-    found = sorted(_items(items, storage), key=_date)
+    storage = Storage.from_option(storage)
+    found, bases = _items(items, storage)
+    found.sort(key=_date)
     if not found:
         raise ReaderError("there are no items", Remedy("look whether the search found some"))
     names = [assets] if isinstance(assets, str) else list(assets or dict.fromkeys(x for i in found for x in _data(i)))
+    urls = [absolute_url(item["assets"][name]["href"]) for name in names for item in found if name in item["assets"]]
+    for base in bases:  # items from a network may name what references from a network may
+        permission = Permission.from_allow(base, options.get("allow"))
+        permission.check(urls)
+        storage = storage.only(permission)
     cubes = []
     for name in names:
         having = [item for item in found if name in item["assets"]]
@@ -158,16 +167,16 @@ def _asset_cube(
     return cube.rename({next(iter(cube.data_vars)): name}) if len(cube.data_vars) == 1 else cube
 
 
-def _items(items: Any, storage: StorageLike) -> list[dict[str, Any]]:
-    """Return items as dicts whose assets have absolute URLs."""
+def _items(items: Any, storage: Storage) -> tuple[list[dict[str, Any]], set[str]]:
+    """Return items as dicts whose assets have absolute URLs, and the URLs from which the items came."""
     base: str | None = None
     if isinstance(items, str | os.PathLike):
         base = absolute_url(items)
-        source = Storage.from_option(storage).source(base)
+        source = storage.source(base)
         items = json.loads(bytes(source.read(0, source.size)))
     if isinstance(items, Mapping):
         items = items.get("features", [items])
-    made = []
+    made, bases = [], set[str]()
     for item in items:
         beside = base
         if hasattr(item, "to_dict"):
@@ -176,7 +185,9 @@ def _items(items: Any, storage: StorageLike) -> list[dict[str, Any]]:
             raise ReaderError(f"item {item.get('id')!r} has no {lacking[0]}: it is no item of STAC")
         assets = {name: {**asset, "href": _href(beside, asset["href"])} for name, asset in item["assets"].items()}
         made.append({**item, "assets": assets})
-    return made
+        if beside:
+            bases.add(f"{absolute_url(beside).rpartition('/')[0]}/items")  # items of one folder have one permission
+    return made, bases
 
 
 def _href(beside: str | None, href: str) -> str:
