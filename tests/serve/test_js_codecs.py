@@ -11,14 +11,14 @@ import numpy as np
 import pytest
 import xarray as xr
 from h5py import h5t
-from hypothesis import given, reject, settings
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import virtualstack as vs
 from tests.amount import examples
 from tests.codecs.hdf5_pipelines import filters_of
 from tests.codecs.test_elements import N, random_float, record, stored_bytes
-from tests.codecs.test_hdf5_nbit import TYPES, LibraryError, create
+from tests.codecs.test_hdf5_nbit import NUMBERS, create
 from tests.codecs.test_hdf5_scaleoffset import FLOATS, INTEGERS
 from tests.data.hdf5_parts import bfloat16, dataset_of, properties, reduced, text
 from tests.serve.javascript import JavaScriptError, through_zarrita, url_of
@@ -182,13 +182,10 @@ def test_scaleoffset(dtype, node, disk, tmp_path):
 
 
 @settings(max_examples=examples(150), deadline=None)
-@given(tid=TYPES, n=st.integers(1, 40), seed=st.integers(0, 1 << 31))
+@given(tid=NUMBERS, n=st.integers(1, 40), seed=st.integers(0, 1 << 31))
 def test_nbit(node, tid, n, seed):
-    """Elements of any data type decode to the bytes that virtualstack's own codec makes of them."""
-    try:
-        dataset = create(tid, n, n, np.random.default_rng(seed))
-    except LibraryError:
-        reject()
+    """Numbers decode to the bytes that virtualstack's own codec makes of them."""
+    dataset = create(tid, n, n, np.random.default_rng(seed))
     codecs = filter_codecs(filters_of(dataset.get_create_plist()))
     _, raw = dataset.read_direct_chunk((0,))
     dtype = f"|V{tid.get_size()}"

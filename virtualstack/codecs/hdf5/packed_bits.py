@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 import struct
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -60,18 +60,6 @@ def _write(
     target[...] = numbers
 
 
-def gather(data: NDArray[np.uint8], bits: NDArray[np.int64], /, *, width: int) -> NDArray[np.uint64]:
-    """Return numbers of ``width`` bits at positions in bits; `PADDING_BYTES` more follow the packed ``data``."""
-    at, skip = bits >> 3, (bits & 7).astype(np.uint64)
-    words: NDArray[Any] = np.ndarray((data.size - 8,), ">u8", data, 0, (1,))
-    numbers: NDArray[np.uint64] = words[at].astype(np.uint64)
-    numbers <<= skip
-    if width > 57:
-        numbers |= data[at + 8].astype(np.uint64) >> (8 - skip)
-    numbers >>= 64 - width
-    return numbers
-
-
 def _padded(data: NDArray[np.uint8]) -> NDArray[np.uint8]:
     """Return packed bytes with `PADDING_BYTES` more."""
     padded = np.zeros(data.size + PADDING_BYTES, np.uint8)
@@ -105,35 +93,27 @@ def _decoder[P: (NbitLayout, Scaling)](
 
 
 NBIT = "virtualstack.nbit"
-_ATOMIC, _ARRAY, _COMPOUND, _OTHER = 1, 2, 3, 4
-"""Classes of datatypes in the parameters (H5Zpkg.h). Any other class is stored unchanged."""
+_NUMBER = 1
+"""Class of numbers in the parameters (H5Zpkg.h). Arrays and compounds, whose numbers have other bits each, are left
+to the HDF5 library."""
+_N_NUMBER_PARAMETERS = 8
 _WHOLE_NUMBER_BYTES = 1, 2, 4, 8
 _MAX_NUMBER_BYTES = 256
 """Bytes of one number."""
-_MAX_DATATYPE_LEVELS = 32
-
-
-class _RepeatAxis(NamedTuple):
-    """One axis along which a field repeats: its length, and the distance between repeats in bytes and bits."""
-
-    length: int
-    bytes: int
-    bits: int
 
 
 class _Field(NamedTuple):
-    """Numbers of one kind in each element."""
+    """A part of each number: its byte, first packed bit, bits, dtype, and how far it is shifted to the left."""
 
     at: int
     first: int
     width: int
     dtype: str
     shift: int
-    axes: tuple[_RepeatAxis, ...] = ()
 
 
 class NbitLayout(NamedTuple):
-    """Layout of packed elements that the parameters describe."""
+    """Layout of packed numbers that the parameters describe."""
 
     n_elements: int
     size: int
@@ -149,94 +129,30 @@ class NbitLayout(NamedTuple):
 def parse_layout(values: Sequence[int], /) -> NbitLayout | None:
     """Read the client data values of the filter; return ``None`` if the filter does not change chunks.
 
-    H5Znbit.c: number of values, a flag for "nothing to do", elements of a chunk, then the datatype as a tree.
+    H5Znbit.c: number of values, a flag for "nothing to do", elements of a chunk, then class, size, byte order,
+    precision and offset of a number.
     """
     check_words(values)
     if len(values) > 1 and values[1]:
         return None
-    if len(values) < 5 or values[0] != len(values):
-        raise ValueError(f"has {len(values)} parameters, which do not describe a datatype")
-    if values[3] == _OTHER or values[4] < 1:
-        raise ValueError(f"has elements of class {values[3]} with {values[4]} bytes")
-    fields, n_bits, size = _Tree(values).read(values[3])
-    return NbitLayout(n_elements=values[2], size=size, n_bits=n_bits, fields=tuple(fields))
-
-
-class _Tree:
-    """Reads a datatype, depth first."""
-
-    def __init__(self, values: Sequence[int]) -> None:
-        self._values = values
-        self._next, self._n_compounds = 4, 0
-
-    def _take(self) -> int:
-        if self._next >= len(self._values):
-            raise ValueError(f"has {len(self._values)} parameters, which are too few for its datatype")
-        self._next += 1
-        return self._values[self._next - 1]
-
-    def read(self, kind: int, depth: int = 0) -> tuple[list[_Field], int, int]:
-        """Return the fields of a datatype, its packed bits and its decoded bytes."""
-        if depth > _MAX_DATATYPE_LEVELS:
-            raise ValueError(f"has a datatype of more than {_MAX_DATATYPE_LEVELS} levels")
-        size = self._take()
-        if size < 1:
-            raise ValueError("has a datatype of no bytes")
-        if kind == _ATOMIC:
-            order, precision, offset = self._take(), self._take(), self._take()
-            return _number(size, order, precision, offset), precision, size
-        if kind == _ARRAY:
-            return self._read_array(size, depth)
-        if kind == _COMPOUND:
-            return self._read_compound(size, depth)
-        if kind == _OTHER:
-            return [_bytes(size)], 8 * size, size
-        raise ValueError(f"has a datatype of class {kind}")
-
-    def _read_array(self, size: int, depth: int) -> tuple[list[_Field], int, int]:
-        kind = self._take()
-        if self._n_compounds and kind in (_ARRAY, _COMPOUND):
-            # H5Z__nbit_decompress_one_array goes back to the parameters of the base type, and then misreads later
-            # values
-            raise ValueError("has arrays of arrays or of compounds in a compound, of which HDF5 itself loses bits")
-        base, n_bits, base_size = self.read(kind, depth + 1)
-        if kind == _OTHER:  # its own size is not used
-            return [_bytes(size)], 8 * size, size
-        n = size // base_size
-        axis = _RepeatAxis(n, base_size, n_bits)
-        return [field._replace(axes=(axis, *field.axes)) for field in base], n * n_bits, size
-
-    def _read_compound(self, size: int, depth: int) -> tuple[list[_Field], int, int]:
-        fields, first = [], 0
-        self._n_compounds += 1
-        for _ in range(self._take()):
-            at, kind = self._take(), self._take()
-            members, n_bits, member_size = self.read(kind, depth + 1)
-            if at + member_size > size:
-                raise ValueError(f"has a member of {member_size} bytes at byte {at} of a compound of {size}")
-            fields += [field._replace(at=field.at + at, first=field.first + first) for field in members]
-            first += n_bits
-        self._n_compounds -= 1
-        return fields, first, size
-
-
-def _bytes(size: int) -> _Field:
-    return _Field(at=0, first=0, width=8, dtype="u1", shift=0, axes=(_RepeatAxis(size, 1, 8),))
-
-
-def _number(size: int, order: int, precision: int, offset: int) -> list[_Field]:
+    if len(values) != _N_NUMBER_PARAMETERS or values[0] != len(values) or values[3] != _NUMBER:
+        raise ValueError(f"has {len(values)} parameters, which do not describe a number")
+    _, _, n_elements, _, size, order, precision, offset = values
     if size > _MAX_NUMBER_BYTES or order not in (0, 1) or precision < 1 or precision + offset > 8 * size:
         raise ValueError(f"has numbers of {precision} bits at bit {offset} of {size} bytes in byte order {order}")
+    return NbitLayout(n_elements, size, precision, tuple(_fields(size, order, precision, offset)))
+
+
+def _fields(size: int, order: int, precision: int, offset: int) -> Iterator[_Field]:
     if size in _WHOLE_NUMBER_BYTES:
-        return [_Field(at=0, first=0, width=precision, dtype=f"{'<>'[order]}u{size}", shift=offset)]
-    fields, first = [], 0
-    top = precision + offset  # byte by byte, from the most significant
+        yield _Field(at=0, first=0, width=precision, dtype=f"{'<>'[order]}u{size}", shift=offset)
+        return
+    first, top = 0, precision + offset  # byte by byte, from the most significant
     for byte in range((top - 1) // 8, offset // 8 - 1, -1):
         low, high = max(offset, 8 * byte), min(top, 8 * byte + 8)
         at = byte if order == 0 else size - 1 - byte
-        fields.append(_Field(at=at, first=first, width=high - low, dtype="u1", shift=low - 8 * byte))
+        yield _Field(at=at, first=first, width=high - low, dtype="u1", shift=low - 8 * byte)
         first += high - low
-    return fields
 
 
 def nbit(options: Mapping[str, Any], /) -> BytesDecoder:
@@ -251,38 +167,10 @@ def _unpack_elements(source: NDArray[np.uint8], layout: NbitLayout) -> NDArray[n
         )
     padded = _padded(source)
     out = np.zeros(layout.n_bytes, np.uint8)
-    whole = _RepeatAxis(layout.n_elements, layout.size, layout.n_bits)
     for field in layout.fields if out.size else ():
-        _decode_field(padded, out, field, _merge((whole, *field.axes)))
+        target: NDArray[Any] = np.ndarray((layout.n_elements,), field.dtype, out, field.at, (layout.size,))
+        unpack(padded, target, first=field.first, stride=layout.n_bits, width=field.width, shift=field.shift)
     return out
-
-
-def _merge(axes: tuple[_RepeatAxis, ...]) -> tuple[_RepeatAxis, ...]:
-    """Join axes whose steps equal the steps of a single axis, and leave out axes of length 1."""
-    merged: list[_RepeatAxis] = []
-    for axis in axes:
-        if axis.length == 1:
-            continue
-        outer = merged[-1] if merged else None
-        if outer is not None and (outer.bytes, outer.bits) == (axis.length * axis.bytes, axis.length * axis.bits):
-            merged[-1] = _RepeatAxis(outer.length * axis.length, axis.bytes, axis.bits)
-        else:
-            merged.append(axis)
-    return tuple(merged) or (_RepeatAxis(1, 1, 8),)
-
-
-def _decode_field(
-    data: NDArray[np.uint8], out: NDArray[np.uint8], field: _Field, axes: tuple[_RepeatAxis, ...]
-) -> None:
-    shape, strides = tuple(axis.length for axis in axes), tuple(axis.bytes for axis in axes)
-    target: NDArray[Any] = np.ndarray(shape, field.dtype, out, field.at, strides)
-    if len(axes) == 1:
-        unpack(data, target, first=field.first, stride=axes[0].bits, width=field.width, shift=field.shift)
-        return
-    bits = np.full((), field.first, np.int64)
-    for axis in axes:
-        bits = np.add.outer(bits, np.arange(axis.length) * axis.bits)
-    target[...] = gather(data, bits, width=field.width) << field.shift
 
 
 SCALEOFFSET = "virtualstack.scaleoffset"
