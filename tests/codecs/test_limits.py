@@ -189,22 +189,11 @@ def test_the_grib_codec_of_kerchunk_makes_numbers(dtype):
         decode(message(10), (codec,), np.dtype("f8"), (10, 10))
 
 
-def test_tables_of_kerchunk():
-    """Of rows that are longer than those of the array."""
-    pytest.importorskip("kerchunk")
-    text = Codec.from_config("numcodecs.FITSAscii", indtypes=[["a", "S2"]], outdtypes=[["a", "i2"]])
-    got = decode(b" 1-722", (text,), np.dtype([("a", "i2")]), (3,))
-    assert got["a"].tolist() == [1, -7, 22]
-    wide = Codec.from_config("numcodecs.FITSAscii", indtypes=[["a", "S2"]], outdtypes=[["a", "U100000000"]])
-    many = Codec.from_config(
-        "numcodecs.FITSVarBintable", dt_in="[('a','i2')]", dt_out="[('a','i2')]", nrow=1 << 40, types={}
-    )
-    for codec in (wide, many):
-        with pytest.raises(CodecError, match="the FITS table says that it holds"):
-            decode(b" 1-722", (codec,), np.dtype([("a", "i2")]), (3,))
-    other = Codec.from_config("numcodecs.FITSVarBintable", dt_in="[]", dt_out="(" * 10000, nrow=1, types={})
-    with pytest.raises(UnsupportedFeatureError, match="does not take the configuration"):
-        decode(b" 1-722", (other,), np.dtype("i2"), (3,))
+@pytest.mark.parametrize("name", ["FITSAscii", "FITSVarBintable"])
+def test_tables_of_kerchunk(name):
+    """Their settings say how long rows are; the reader of FITS reads the tables themselves."""
+    with pytest.raises(UnsupportedFeatureError, match="without a limit"):
+        decode(b" 1-722", (Codec.from_config(f"numcodecs.{name}"),), np.dtype("i2"), (3,))
 
 
 @pytest.mark.parametrize("key", [[], {}, ["values"], None, "other"])
@@ -303,14 +292,12 @@ def test_settings_that_libraries_do_not_know(name, options):
         decode(b"\0\0\0\0\2", (codec,), np.dtype("u1"), (4,))
 
 
-@pytest.mark.parametrize("name", ["fill_hdf_strings", "FITSVarBintable"])
-def test_settings_that_python_cannot_parse(name):
-    """Of codecs that read them as Python's literals, and what is said of it is no longer than a message should be."""
+def test_settings_that_python_cannot_parse():
+    """Of a codec that reads them as Python's literals; what is said of it is no longer than a message should be."""
     pytest.importorskip("kerchunk")
-    dtype = "[" + "-" * 20000 + "1]"
-    options = {"dtype": dtype} if name == "fill_hdf_strings" else {"dt_in": "", "dt_out": dtype, "nrow": 1, "types": {}}
+    codec = Codec.from_config("numcodecs.fill_hdf_strings", dtype="[" + "-" * 20000 + "1]")
     with pytest.raises(UnsupportedFeatureError, match="does not take the configuration") as caught:
-        decode(b"\0", (Codec.from_config(f"numcodecs.{name}", **options),), np.dtype("u1"), (1,))
+        decode(b"\0", (codec,), np.dtype("u1"), (1,))
     assert len(str(caught.value)) < 2000
 
 

@@ -56,14 +56,6 @@ def test_survey_of_sixteen_files_fits_a_cell(files):
     assert html(vs.survey(["/nowhere/a.nc"]))
 
 
-def test_expired_snapshots(repository):
-    """What would be deleted, and what stays for now."""
-    shown = html(repository.expire(keep=1, dry_run=True))
-    assert "<strong>0 snapshots and 0 other objects would be deleted from" in shown
-    assert "1 snapshot stays for now" in shown
-    assert "stays for now" not in html(repository.expire(keep=2, dry_run=True))
-
-
 def test_repository(repository):
     """Variables, the timeline and the chunk map of the largest variable."""
     shown = html(repository)
@@ -102,25 +94,6 @@ def test_repository_whose_references_cannot_be_read(repository):
     assert "not drawn: there is no file at" in shown
 
 
-def test_log_and_diff(repository, files):
-    """Messages are escaped, and changes are listed."""
-    log = html(repository.log())
-    assert "&lt;first&gt;" in log
-    assert "2 snapshots of" in log
-    assert "appended: time 10:11" in html(repository.diff(0, 1))
-    assert "no difference" in html(repository.diff(1, 1))
-
-
-def test_verification(repository, files):
-    """Sources that are missing are listed, but folded."""
-    assert "all as they were indexed" in html(repository.verify(sample=2))
-    shutil.move(files[0], files[0] + ".moved")
-    shown = html(repository.verify())
-    assert "1 missing" in shown
-    assert "<summary>sources: 1</summary>" in shown
-    assert "day-00.nc" in shown
-
-
 def test_scan(files):
     """Sources are folded; few failures are not."""
     shown = html(vs.scan([*files, "/nowhere/<b>.nc"], on_error="skip"))
@@ -156,9 +129,8 @@ def test_groups(files):
 
 def test_readers_fit_a_cell():
     """Formats are a table of names and suffixes, without signatures and their offsets."""
-    shown = html(vs.list_readers())
-    assert "HDF5 / netCDF-4" in shown
     text = repr(vs.list_readers())
+    assert "HDF5 / netCDF-4" in text
     assert max(map(len, text.splitlines())) < 100
     assert "1023" not in text
     assert isinstance(vs.list_readers(), tuple)

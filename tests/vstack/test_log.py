@@ -46,11 +46,3 @@ def test_a_log_is_a_sequence():
     log = Log("memory://x", entries(5))
     assert (len(log), log[0].number, log[-1].number, [x.number for x in log]) == (5, 4, 0, [4, 3, 2, 1, 0])
     assert log[1:3] == Log("memory://x", log.entries[1:3])
-
-
-@pytest.mark.parametrize(("n", "is_folded"), [(3, False), (4, True)])
-def test_more_than_three_changes_are_folded(n, is_folded):
-    html = Log("memory://x", entries(1, changes=("<change>",) * n))._repr_html_()
-    assert "1 snapshot of" in html
-    assert html.count("&lt;change&gt;") == n
-    assert (f"<summary>{n} changes</summary>" in html) == is_folded

@@ -236,11 +236,6 @@ class FormatList(tuple[Format, ...]):
         lines = ("  ".join(x.ljust(n) for x, n in zip(row, [*widths, 0], strict=True)).rstrip() for row in rows)
         return printable("\n".join(lines))
 
-    def _repr_html_(self) -> str:
-        from virtualstack.drawing.html import make_page, table
-
-        return make_page("readers", table(["name", "format", "suffixes", "extra"], self._rows()))
-
     def _rows(self) -> list[tuple[str, str, str, str]]:
         suffixes = (
             ", ".join(row.suffixes[:_MAX_SUFFIXES]) + " ..." * (len(row.suffixes) > _MAX_SUFFIXES) for row in self

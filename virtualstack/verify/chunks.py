@@ -184,9 +184,9 @@ def _compared(
         return result("different", f"it cannot be read: {error}")
     if source is None:
         return result("not compared", reason)
-    found = _same_chunk(chunk, source)
+    found, is_cut = _same_chunk(chunk, source)
     if found is None:
-        if _cuts_a_chunk(chunk, source):
+        if is_cut:
             return result("different", "its bytes begin or end within a chunk of the source, and are no part of it")
         why = "no variable of the source has a chunk at this byte range"
         return result("not compared", f"{why}: {_REMEDY}")
@@ -218,54 +218,28 @@ def _compared(
     return result("different", difference) if difference else result("equal")
 
 
-def _same_chunk(chunk: _Chunk, source: ManifestGroup) -> _Chunk | None:
-    """Find a stored chunk among the chunks of its source; return ``None`` if it is not among them.
+def _same_chunk(chunk: _Chunk, source: ManifestGroup) -> tuple[_Chunk | None, bool]:
+    """Find a stored chunk among the chunks of its source; return too whether it begins or ends within one of them.
 
     If several are in the same bytes, such as the values and coordinates of a GRIB message, the one with the same codecs
-    is returned.
+    is returned; else that of the same path, then of the same name.
     """
-    codecs = chunk.encoding.decoding().codecs
-    first = None
-    for found in _same_chunks(chunk, source):
-        own = found.encoding.decoding().codecs
-        if codecs[len(codecs) - len(own) :] == own:  # the codecs in front of them unpack or cast decoded values
-            return found
-        first = first or found
-    return first
-
-
-def _cuts_a_chunk(chunk: _Chunk, source: ManifestGroup) -> bool:
-    """Whether bytes overlap a chunk of their source, and neither is a part of the other."""
+    codecs, name = chunk.encoding.decoding().codecs, chunk.path.rpartition("/")[2]
     begin, end = chunk.offset, chunk.offset + chunk.length
-    for _, node in source.walk():
-        for array in node.arrays.values():
-            manifest = array.in_memory()
-            is_here = [location.url == chunk.location.url for location in manifest.locations]
-            entries = manifest.entries[np.isin(manifest.entries["location"], FIRST + np.flatnonzero(is_here))]
-            first, last = entries["offset"], entries["offset"] + entries["length"]
-            if (
-                ((first < begin) & (begin < last) & (last < end)) | ((begin < first) & (first < end) & (end < last))
-            ).any():
-                return True
-    return False
-
-
-def _same_chunks(chunk: _Chunk, source: ManifestGroup) -> Iterator[_Chunk]:
-    """Yield the chunks of a source with the bytes of a stored chunk: first the same path, then the same name."""
-    arrays: Mapping[str, ManifestArray] = {
-        f"{path}/{name}".lstrip("/"): array for path, node in source.walk() for name, array in node.arrays.items()
-    }
-    name = chunk.path.rpartition("/")[2]
-    for path, array in sorted(arrays.items(), key=lambda x: (x[0] != chunk.path, x[0].rpartition("/")[2] != name)):
+    known, is_cut = None, False
+    arrays = source.all_arrays().items()
+    for path, array in sorted(arrays, key=lambda x: (x[0] != chunk.path, x[0].rpartition("/")[2] != name)):
         manifest = array.in_memory()
-        entries = manifest.entries
-        is_it = (
-            (entries["location"] >= FIRST) & (entries["offset"] == chunk.offset) & (entries["length"] == chunk.length)
-        )
-        for cell in np.argwhere(is_it):
+        rows = [row for row, location in enumerate(manifest.locations) if location.url == chunk.location.url]
+        is_here = np.isin(manifest.entries["location"], FIRST + np.array(rows, np.int64))
+        first, last = manifest.entries["offset"], manifest.entries["offset"] + manifest.entries["length"]
+        for cell in np.argwhere(is_here & (first == begin) & (last == end)):
             (found,) = _chunks_at(path, array, tuple(np.array([i]) for i in cell.tolist()))
-            is_as_large = math.prod(found.encoding.shape) == math.prod(
-                chunk.encoding.shape
-            )  # with or without axes of 1
-            if found.location.url == chunk.location.url and is_as_large:
-                yield found
+            own = found.encoding.decoding().codecs
+            if math.prod(found.encoding.shape) == math.prod(chunk.encoding.shape):  # with or without axes of 1
+                if codecs[len(codecs) - len(own) :] == own:  # those in front of them unpack or cast decoded values
+                    return found, False
+                known = known or found
+        is_over = (first < begin) & (begin < last) & (last < end) | (begin < first) & (first < end) & (end < last)
+        is_cut |= bool((is_here & is_over).any())
+    return known, is_cut

@@ -10,7 +10,6 @@ import numpy as np
 from numpy.typing import NDArray
 
 from virtualstack.combine.region import Box, bounding, clipped, grown, merged
-from virtualstack.drawing.html import Markup, make_page, table, text
 from virtualstack.errors import SourceNotFoundError
 from virtualstack.manifests import ChunkAxis, same_value
 from virtualstack.manifests.serialised.headers import ArrayHeader
@@ -110,16 +109,6 @@ class Diff:
             lines += [f"  {path}", *(f"      {line}" for line in changed.lines())]
         lines += [f"  {old} is now {new}" for old, new in self.relocated]
         return printable("\n".join(lines if len(lines) > 1 else [*lines, "  no difference"]))
-
-    def _repr_html_(self) -> str:
-        rows = [
-            *((path, "added") for path in self.added),
-            *((path, "removed") for path in self.removed),
-            *((path, Markup("<br>".join(map(text, changed.lines())))) for path, changed in self.changed.items()),
-            *((old, f"is now {new}") for old, new in self.relocated),
-        ]
-        title = f"snapshots {self.before} to {self.after} of '{self.url}'"
-        return make_page(title, table(["path", "change"], rows) if rows else "no difference")
 
 
 def diff(before: Snapshot, after: Snapshot, archives: tuple[Archive, Archive], /) -> Diff:

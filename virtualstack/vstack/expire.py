@@ -10,7 +10,6 @@ from functools import partial
 
 import numpy as np
 
-from virtualstack.drawing.html import make_page, text
 from virtualstack.errors import Code, MalformedFileError, Remedy, SourceNotFoundError, StorageError, check_type
 from virtualstack.printable import counted
 from virtualstack.storage import LocalTarget, ObjectStore
@@ -76,10 +75,6 @@ class Expired:
             why = "stays for now: it was" if len(self.spared) == 1 else "stay for now: they were"
             shown += f"; {counted(len(self.spared), 'snapshot')} {why} the newest within the grace period ({_NO_GRACE})"
         return shown + ">"
-
-    def _repr_html_(self) -> str:
-        title, _, spared = repr(self).strip("<>").partition("; ")
-        return make_page(title, text(spared) if spared else "")
 
 
 def expire(

@@ -9,7 +9,6 @@ from typing import overload
 
 import numpy as np
 
-from virtualstack.drawing.html import MAX_LISTED, Markup, folded, make_page, table, text
 from virtualstack.errors import StorageError, check_type
 from virtualstack.printable import MAX_SHOWN_ITEMS, counted, printable
 from virtualstack.storage import ObjectStore
@@ -58,20 +57,6 @@ class Log(Sequence[LogEntry]):
         lines = self[:MAX_SHOWN_ITEMS].lines()
         lines[0] = f"<{counted(len(self), 'snapshot')} of '{self.url}'>"
         return "\n".join([*lines, *([f"   ... {len(self) - MAX_SHOWN_ITEMS} more"] * (len(self) > MAX_SHOWN_ITEMS))])
-
-    def _repr_html_(self) -> str:
-        rows = (
-            (entry.number, format_time(entry.time), entry.message, _changes_html(entry))
-            for entry in self.entries[:MAX_LISTED]
-        )
-        title = f"{counted(len(self), 'snapshot')} of '{self.url}'"
-        return make_page(title, table(["snapshot", "time", "message", "changes"], rows, total=len(self)))
-
-
-def _changes_html(entry: LogEntry) -> Markup:
-    """Return the changes of a snapshot; more than three are folded."""
-    items = Markup("<br>".join(text(change) for change in entry.changes[:MAX_LISTED]))
-    return items if len(entry.changes) <= 3 else Markup(folded(counted(len(entry.changes), "change"), items))
 
 
 def _line(line: str) -> str:

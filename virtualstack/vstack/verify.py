@@ -11,7 +11,6 @@ from typing import Literal
 import numpy as np
 import pandas as pd
 
-from virtualstack.drawing.html import folded, make_page, table, text
 from virtualstack.errors import SourceChangedError, SourceNotFoundError, StorageError
 from virtualstack.location import Location
 from virtualstack.printable import MAX_SHOWN_ITEMS, counted, printable
@@ -211,14 +210,6 @@ class StoreVerification:
         odd = [x for x in self.chunks if x.status != "equal"]
         lines += [f"  {x.status}: variable '{x.variable}', cell {x.cell}: {x.reason}" for x in odd[:MAX_SHOWN_ITEMS]]
         return printable("\n".join(lines))
-
-    def _repr_html_(self) -> str:
-        problems = [(x.url, x.status, x.reason) for x in self.problems]
-        odd = [(x.variable, x.cell, x.url, x.status, x.reason) for x in self.chunks if x.status != "equal"]
-        listed = folded(f"sources: {len(problems):,}", table(["url", "status", "reason"], problems))
-        chunks = folded(f"chunks: {len(odd):,}", table(["variable", "cell", "url", "status", "reason"], odd))
-        first, *more = self._summary()
-        return make_page(first, *map(text, more), listed if problems else "", chunks if odd else "")
 
 
 def _time(seconds: float | None) -> pd.Timestamp | None:
