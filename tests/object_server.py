@@ -18,6 +18,7 @@ Conditions = Literal[
     "heeded",
     "ignored",  # an object that exists is replaced whatever the request says
     "refused",  # a write with a condition is refused although the object does not exist
+    "unknown",  # status 501, as the server of Google Cloud Storage that speaks S3
 ]
 
 
@@ -85,6 +86,9 @@ class _Handler(Handler):
         fault = owner.put_fault(path)
         if fault == "before":
             self._reset()
+            return
+        if is_conditional and owner.conditions == "unknown":
+            self._answer(501, b"<Error><Code>NotImplemented</Code></Error>")
             return
         with owner.lock:
             is_refused = is_conditional and (

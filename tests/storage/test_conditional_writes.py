@@ -66,14 +66,16 @@ def test_one_request_of_a_process_shows_it_in_a_store(kind, monkeypatch):
         assert path.endswith("b/x/.s/a/l")
 
 
-@pytest.mark.parametrize("kind", KINDS)
-def test_a_server_that_ignores_conditions(kind):
+@pytest.mark.parametrize(
+    ("kind", "conditions"), [*((kind, "ignored") for kind in KINDS), ("s3", "unknown"), ("store", "unknown")]
+)
+def test_a_server_without_conditions(kind, conditions):
     """The writer is told before it writes, and no object of anybody is replaced."""
-    with ObjectServer("ignored") as server:
+    with ObjectServer(conditions) as server:
         target = target_of(kind, server)
         target.put("k", b"1")
         for _ in range(2):
-            with pytest.raises(WriterError, match="ignores conditions") as caught:
+            with pytest.raises(WriterError, match=r"the server .* conditions such as") as caught:
                 target.put_if_absent("k", b"2")
         assert ("conditional_put" in str(caught.value)) == target.url.startswith("s3")
         assert list(server.objects.values()) == [b"1"]

@@ -8,6 +8,7 @@ import uuid
 from collections import deque
 from collections.abc import Callable, Sequence
 from concurrent.futures import Future
+from http import HTTPStatus
 from typing import Protocol, runtime_checkable
 from weakref import WeakSet
 
@@ -125,12 +126,19 @@ def check_conditions(target: Target, key: str, /, *, server: object, create: Cal
     """Check that a server refuses a write whose condition is that the key is absent; once in each process.
 
     Some servers that speak S3 ignore the condition: then each of two writers would be told that its object was written.
+    Others refuse every write that has one.
     """
     if server in _CHECKED:
         return
     folder = posixpath.dirname(posixpath.dirname(key))
     probe = posixpath.join(folder, "conditions" if folder else f".virtualstack-{uuid.uuid4().hex}")
-    is_replaced = create(probe, b"1") and create(probe, b"1")
+    does = "ignores"
+    try:
+        is_replaced = create(probe, b"1") and create(probe, b"1")
+    except StorageError as error:
+        if error.status != HTTPStatus.NOT_IMPLEMENTED:
+            raise
+        is_replaced, does = True, "does not know"
     if not folder:  # beside files of a user nothing stays; in a store the next process finds it
         with contextlib.suppress(StorageError):  # a writer need not be allowed to delete
             target.delete(probe)
@@ -138,7 +146,7 @@ def check_conditions(target: Target, key: str, /, *, server: object, create: Cal
         root = split_url(target.url)[0]
         option = f'storage={{"{root}": {{"conditional_put": "disabled"}}}}'
         raise WriterError(
-            f"'{target.url}': the server ignores conditions such as 'If-None-Match: *', so that one writer can replace "
+            f"'{target.url}': the server {does} conditions such as 'If-None-Match: *', so that one writer can replace "
             "what another one has committed. Use a server with conditional writes"
             + (f", or give {option} if there is never a second writer" if root.startswith("s3") else ""),
             feature="conditional writes",
