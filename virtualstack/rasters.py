@@ -94,7 +94,7 @@ def raster_variable(dataset: xr.Dataset, name: Any, /) -> xr.Variable | None:
         return None
     parts = dict(part.partition("=")[::2] for part in wanted.split())
     bands = dataset.variables.get("band")
-    alpha = int(parts["alpha"]) if parts.get("alpha", "").isdigit() else 0
+    alpha = int(parts["alpha"]) if parts.get("alpha", "").isdecimal() else 0
     per_band = {key: np.asarray(variable.attrs.get(key)) for key in parts if key in PER_BAND}
     if (per_band or alpha) and not _are_bands(bands, variable, per_band):
         raise _undecodable(dataset, name, "the numbers of its bands, the coordinate 'band'")

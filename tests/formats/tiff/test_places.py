@@ -124,6 +124,13 @@ def test_items_are_found_as_by_gdal(xml, tmp_path):
     check_place_and_attributes(*written(tmp_path / "a.tif", {}, {}, texts=[(GDAL, xml), (305, "  x ")]))
 
 
+@pytest.mark.parametrize("sample", ["&#178;", "9" * 5000, "x"])
+def test_items_of_samples_that_are_no_number_are_left_out(sample, tmp_path):
+    xml = f'<GDALMetadata><Item name="SCALE" sample="{sample}" role="scale">2</Item></GDALMetadata>'
+    found, _ = written(tmp_path / "a.tif", {}, {}, texts=[(GDAL, xml)])
+    assert "scale_factor" not in found.attrs
+
+
 @pytest.mark.parametrize("dtype", ["c8", "c16"])
 def test_complex_numbers_have_nodata(dtype, tmp_path):
     check_place_and_attributes(*written(tmp_path / "a.tif", {}, {}, VALUES.astype(dtype), [(NODATA, "5")]))

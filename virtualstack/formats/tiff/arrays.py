@@ -16,7 +16,7 @@ from numpy.typing import NDArray
 from virtualstack.codecs.codec import Codec
 from virtualstack.codecs.tiff.settings import standard_codec
 from virtualstack.formats.tiff.image import Image, ImageLayout
-from virtualstack.formats.tiff.structure import Directory, TiffStructure, read_xml
+from virtualstack.formats.tiff.structure import Directory, TiffStructure, is_number, read_xml
 from virtualstack.location import Location
 from virtualstack.manifests import (
     RASTER_DECODING,
@@ -153,7 +153,7 @@ def with_pam(metadata: ImageMetadata, data: bytes, /) -> ImageMetadata:
     bands = {n: dict(tags) for n, tags in metadata.bands.items()}
     for band in root.iterfind("PAMRasterBand"):
         number = band.get("band", "")
-        if not (number.isascii() and number.isdigit()):
+        if not is_number(number):
             continue
         n = int(number) - 1
         for item in band:
@@ -187,7 +187,7 @@ def _from_items(root: ElementTree.Element, tags: dict[str, str]) -> ImageMetadat
             continue
         if sample is None:
             tags[name] = text
-        elif not sample.isdigit():
+        elif not is_number(sample):
             continue
         elif role is None:
             bands.setdefault(int(sample), {})[name] = text

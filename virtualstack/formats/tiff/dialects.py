@@ -6,6 +6,7 @@ import contextlib
 import importlib
 import logging
 import math
+import struct
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -15,7 +16,7 @@ import numpy as np
 
 from virtualstack.errors import MissingDependencyError, Remedy, UnsupportedFeatureError, VirtualStackError, advised
 from virtualstack.formats.tiff.image import Image, Images, Level, Series
-from virtualstack.formats.tiff.structure import Directory, TiffStructure, read_xml
+from virtualstack.formats.tiff.structure import Directory, TiffStructure, is_number, read_xml
 from virtualstack.storage import Source, SourceFile
 
 type Dialect = str
@@ -24,7 +25,7 @@ _DESCRIPTION = 270
 _UNKNOWN = {34412: "LSM", 33628: "MetaMorph STK", 65420: "NDPI", 34361: "FluoView"}
 _PAGE_AXES = frozenset("YXS")
 _MAX_PLANES, _MAX_CELLS, _MAX_XML_BYTES = 1 << 20, 1 << 26, 64 << 20
-_RAISED_BY_TIFFFILE = (ValueError, LookupError, TypeError, RuntimeError, ArithmeticError)
+_RAISED_BY_TIFFFILE = (ValueError, LookupError, TypeError, RuntimeError, ArithmeticError, struct.error)
 """Errors that tifffile raises for files that it cannot interpret."""
 
 
@@ -251,7 +252,7 @@ class _Ome:
     def n_planes(self) -> int:
         """Number of planes of all images."""
         sizes = [[pixels.get(f"Size{name}", "1") for name in "TCZ"] for pixels, _ in self.pixels]
-        return sum(math.prod(int(x) if x.isdigit() and len(x) < 10 else _MAX_PLANES + 1 for x in row) for row in sizes)
+        return sum(math.prod(int(x) if is_number(x) else _MAX_PLANES + 1 for x in row) for row in sizes)
 
     def describe(
         self, number: int, pages: tuple[tuple[str, int], ...], levels: Sequence[Sequence[Image | None]]

@@ -297,6 +297,11 @@ class TiffStructure:
             return raw.decode("latin-1")
 
 
+def is_number(text: str, /) -> bool:
+    """Return whether text of a file is a whole number of at most nine digits."""
+    return text.isdecimal() and len(text) < 10
+
+
 def read_xml(text: str | bytes, most: int, /) -> ElementTree.Element | str:
     """Parse XML of at most some bytes; return why not as half a sentence: entities may expand beyond all memory."""
     data = text if isinstance(text, bytes) else text.encode(errors="replace")
