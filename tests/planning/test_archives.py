@@ -3,6 +3,7 @@
 import itertools
 import re
 import shlex
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -58,6 +59,44 @@ def test_scenes_become_a_dimension(archive):
     check(found, expected)
 
 
+def test_fields_of_one_step_each_have_gaps_and_duplicates(tmp_path, capsys):
+    """Files of one forecast: the step that is missing is named, and so are two files that have the same step."""
+
+    def field(name, step):
+        return make_grib.write(tmp_path / name, [make_grib.message({"shortName": "2t", "step": step}, seed=step)])
+
+    paths = [str(field(f"f{step:03}.grib2", step)) for step in (0, 3, 6, 12, 15)]
+    found = vs.survey(paths)
+    assert found.dim == "step"
+    assert found.gaps[["after", "before", "steps"]].values.tolist() == [["0 days 06:00:00", "0 days 12:00:00", 1]]
+    assert main(["build", *paths, "-o", str(tmp_path / "x.vstack")]) == 0
+    assert "1 step of 'step' is missing" in capsys.readouterr().err
+    again = tmp_path / "again.grib2"
+    make_grib.write(again, [make_grib.message({"shortName": "2t", "step": 6}, seed=99)])
+    with pytest.raises(CombineError) as refused:
+        vs.open_virtual_mfdataset([*paths, again])
+    assert {Path(x).name for x in (refused.value.left_url, refused.value.right_url)} == {"f006.grib2", "again.grib2"}
+    for keep, path in (("first", paths[2]), ("last", again)):
+        cube = vs.open_virtual_mfdataset([*paths, again], duplicates=keep).virtual.open()
+        assert cube.sizes["step"] == 5
+        np.testing.assert_array_equal(cube["t2m"][2].values.ravel(), make_grib.fields_of(Path(path))[0][1])
+    assert main(["build", *paths, str(again), "-o", str(tmp_path / "y.vstack")]) == 1
+    assert main(["build", *paths, str(again), "-o", str(tmp_path / "y.vstack"), "--keep-last"]) == 0
+    with xr.open_dataset(tmp_path / "y.vstack", engine="virtualstack") as cube:
+        np.testing.assert_array_equal(cube["t2m"][2].values.ravel(), make_grib.fields_of(again)[0][1])
+
+
+def test_stations_of_the_same_names_are_no_labels_that_go_on(tmp_path):
+    """Files of the same stations are not joined along the stations: the advice gives each file a label."""
+    names = ("station", np.array(["a", "b"]))
+    files = [xr.Dataset({"rain": (("obs", "station"), np.full((3, 2), i)), "name": names}) for i in range(2)]
+    for i, file in enumerate(files):
+        file.to_netcdf(tmp_path / f"f{i}.nc", engine="netcdf4")
+    with pytest.raises(CombineError) as refused:
+        vs.open_virtual_mfdataset(str(tmp_path / "*.nc"))
+    assert all("concat_dim" not in remedy.arguments for remedy in refused.value.remedies)
+
+
 @pytest.mark.parametrize("keep", ["first", "last"])
 def test_a_scene_that_came_twice_is_a_question(archive, keep, tmp_path, capsys):
     """Each option that the message names keeps one of them, in Python and on the command line."""
@@ -73,7 +112,7 @@ def test_a_scene_that_came_twice_is_a_question(archive, keep, tmp_path, capsys):
     option = f"--keep-{keep}"
     assert option in said
     assert main(["build", *paths, "-o", target, option, "--verify"]) == 0
-    assert "1 step of 't' missing between" in capsys.readouterr().err
+    assert "1 step of 't' is missing between" in capsys.readouterr().err
     with xr.open_dataset(target, engine="virtualstack") as cube:
         check(cube, expected)
         assert cube.encoding["unlimited_dims"] == {"t"}

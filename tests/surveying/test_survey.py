@@ -553,12 +553,12 @@ def test_steps_that_are_not_regular_have_no_gaps(tmp_path):
     """Orbits come when they come, which is said."""
     starts = np.cumsum([0, 3, 9, 20, 4, 35, 6, 17])
     found = vs.survey([write(tmp_path / f"{i}.nc", start, 1) for i, start in enumerate(starts)])
-    assert found.irregular.values.tolist() == [["tas", "no regular steps of datetime64"]]
+    assert found.irregular.values.tolist() == [["tas", "the labels have no regular step"]]
     assert not len(found.gaps)
-    assert "gaps that cannot be known\n  no regular steps of datetime64" in str(found)
+    assert "gaps that cannot be known\n  the labels have no regular step" in str(found)
 
 
-@pytest.mark.parametrize(("n", "reasons"), [(1, []), (2, ["two values, which do not determine a step"]), (3, [])])
+@pytest.mark.parametrize(("n", "reasons"), [(1, []), (2, ["two labels do not determine a step"]), (3, [])])
 def test_two_values_have_no_regular_steps(n, reasons, tmp_path):
     """January and June: whether months are missing cannot be known."""
     found = vs.survey([write(tmp_path / f"{i}.nc", 150 * i, 1) for i in range(n)])
@@ -571,7 +571,7 @@ def test_text_has_no_gaps_but_may_be_there_twice(tmp_path):
     for i, stations in enumerate((["b", "a"], ["c", "b"])):
         xr.Dataset(coords={"station": stations}).to_netcdf(tmp_path / f"{i}.nc")
     found = vs.survey(str(tmp_path / "*.nc"), dim="station")
-    assert found.irregular["reason"].tolist() == ["str has no steps"]
+    assert found.irregular["reason"].tolist() == ["labels of type str have no steps"]
     assert found.duplicates[["kind", "values"]].values.tolist() == [["overlap", 1]]
 
 
@@ -582,7 +582,7 @@ def test_files_in_two_calendars_have_the_gaps_of_each(tmp_path):
     found = vs.survey(files)
     assert found.gaps["steps"].tolist() == [5, 5]
     assert found.irregular["reason"].tolist() == [
-        "values of several kinds, between which gaps cannot be found: cftime, calendar 'noleap', datetime64"
+        "labels of several kinds, between which gaps cannot be found: cftime, calendar 'noleap', datetime64"
     ]
 
 
@@ -836,7 +836,7 @@ def test_a_dimension_without_coordinate_makes_no_eras_by_its_length(tmp_path):
     assert found.dim == "Time"
     assert found.eras["files"].tolist() == [4]
     assert found.table["steps"].tolist() == [31, 28, 31, 30]
-    assert found.irregular["reason"].tolist() == ["no file has values of 'Time' that can be compared"]
+    assert found.irregular["reason"].tolist() == ["no file has labels of 'Time' that can be compared"]
 
 
 def test_the_dimension_can_be_named(tmp_path):

@@ -38,6 +38,7 @@ from virtualstack.manifests.chunk_map import count_sources
 from virtualstack.options import OnAbsent
 from virtualstack.planning import FileFacts, Plan
 from virtualstack.planning.dimension import main_dimension
+from virtualstack.planning.gaps import missing_steps
 from virtualstack.planning.groups import declared_facts
 from virtualstack.printable import counted, did_you_mean, first_names
 from virtualstack.readers import ReadOptions
@@ -76,7 +77,8 @@ class Build(Files):
     @property
     def is_part(self) -> bool:
         """Whether a reader may take all files as parts of one index: not if the user says how they are joined."""
-        return not (self.how["concat_dim"] or self.is_in_order or self.how["new_dim"] or self.how["labels"])
+        asked = (self.how[name] for name in ("concat_dim", "new_dim", "labels", "duplicates"))
+        return not (self.is_in_order or any(asked))
 
     @property
     def is_in_order(self) -> bool:
@@ -113,7 +115,11 @@ def run(options: Build, /) -> int:
     dim = _dim_in_order(scanned, options) if options.is_in_order else None
     with step("join the files"), _said_by_xarray(CombineError, "the files cannot be joined"):
         joined, plan = _joined(opened, options, dim)
-    if len(opened) > 1:
+    if not is_tree and scanned.are_parts_of_one:  # the reader has joined the files
+        growing = joined.indexes.keys() & joined.encoding.get("unlimited_dims", ())
+        found = [missing_steps(name, [joined.indexes[name]]) for name in growing]
+        plan = replace(plan, gaps=tuple(gap for gaps in found if not isinstance(gaps, str) for gap in gaps))
+    if len(urls) > 1:
         for note in plan.notes([FileFacts(source=url) for url in urls]):
             say("note", worded(note))
     new = options.how["new_dim"]

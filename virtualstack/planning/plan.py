@@ -111,7 +111,9 @@ class Plan:
             other, kept = names_of_two(*(files[i].source or "a dataset" for i in (pair.other, pair.kept)))
             said.append(f"'{other}' is not used for {pair.labels}, which '{kept}' has")
         for gap in self.gaps if gaps else ():
-            said.append(f"{counted(gap.n_steps, 'step')} of '{gap.dim}' missing between {gap.after} and {gap.before}")
+            verb = "is" if gap.n_steps == 1 else "are"
+            steps = f"{counted(gap.n_steps, 'step')} of '{gap.dim}' {verb} missing"
+            said.append(f"{steps} between {gap.after} and {gap.before}")
         return said
 
 
@@ -469,13 +471,19 @@ def _has_own_dates(i: int, files: Sequence[FileFacts]) -> bool:
 
 
 def _unlabelled(files: Sequence[FileFacts]) -> list[str]:
-    """Return the dimensions without labels that the files may follow each other along: unlimited, or with texts.
+    """Return the dimensions without labels that the files may follow each other along: unlimited, or with other texts.
 
     All other dimensions have the same length in all files.
     """
     common = [dim for dim in files[0].dims if all(dim in file.dims and dim not in file.labels for file in files)]
     unlimited = frozenset.intersection(*(file.unlimited for file in files))
-    return [dim for dim in common if (dim in unlimited or dim in files[0].texts) and unequal_dims(files) <= {dim}]
+    return [dim for dim in common if (dim in unlimited or _other_texts(files, dim)) and unequal_dims(files) <= {dim}]
+
+
+def _other_texts(files: Sequence[FileFacts], dim: str) -> bool:
+    """Return whether texts along a dimension differ: stations of the same names are no labels that go on."""
+    first = files[0].texts.get(dim, {})
+    return any(not x.equals(file.texts.get(dim, {}).get(name)) for file in files[1:] for name, x in first.items())
 
 
 def _other_place(files: Sequence[FileFacts]) -> str | None:

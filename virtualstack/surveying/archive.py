@@ -88,7 +88,8 @@ def survey(
     dim
         Dimension along which the files follow each other. By default it is chosen among the dimensions that the data
         variables of most files have, in this order: an unlimited one with times, an unlimited one with another
-        coordinate, any one with times, any unlimited one. If there is none, a scalar time of most files is chosen.
+        coordinate, any one with times, any unlimited one. If there is none, a scalar time of most files is chosen. If
+        the files have the same labels there, it is the dimension that they are joined along, such as the step of runs.
     allow
         URLs or paths that references from a network may name, although they are local files or private hosts. With
         `vs.Listed`, only these may be read, and the folder of the references (docs/explanation/permission.md).
@@ -147,6 +148,11 @@ def survey(
     if len(groups) > 1 and not failed:
         _, facts, plan = plan_of({"/": parts}, Planning(along=wanted), Rules(), store)
     labels = [its.labels for its in opened]
+    if dim is not None and not wanted and plan.grows not in (None, dim) and dim not in plan.dims:
+        read = zip(groups, parts, strict=True)
+        others = [read_labels(group, plan.grows, store, part.variables) for group, part in read]
+        if all(x is not None for x in others):  # the files differ in these, and have the same labels along the other
+            dim, labels = plan.grows, others
     rows = [(find_url(group), type(x).__name__, str(x)) for group, x in failed]
     failures = pd.concat([scanned.failures, pd.DataFrame(rows, columns=["url", "error", "message"])])
     comparison = _Comparison(dim=dim, groups=groups, labels=labels, declared=declared, facts=facts, plan=plan)

@@ -94,9 +94,10 @@ def label(value: Any, /) -> str:
     >>> label(np.datetime64("2000-01-31T00:00:00", "ns")), label(np.datetime64("2000-01-31T06:30:00", "ns"))
     ('2000-01-31', '2000-01-31T06:30')
     """
-    if isinstance(value, pd.Timestamp | pd.Timedelta):
+    if isinstance(value, pd.Timestamp):
         value = value.to_numpy()
     if not isinstance(value, np.datetime64):
+        value = pd.Timedelta(value) if isinstance(value, np.timedelta64) else value
         return f"{value:.10g}" if isinstance(value, float | np.floating) else str(value)
     text = str(value).rstrip("0").rstrip(".") if "." in str(value) else str(value)
     text = text.removesuffix(":00") if text.count(":") == 2 else text

@@ -20,9 +20,9 @@ def find_missing(
     for name, files in series.items():
         kinds = _by_kind(files, labels)
         if not kinds and dim is not None:
-            unknown.append((name, f"no file has values of '{dim}' that can be compared"))
+            unknown.append((name, f"no file has labels of '{dim}' that can be compared"))
         if len(kinds) > 1:
-            unknown.append((name, f"values of several kinds, between which gaps cannot be found: {', '.join(kinds)}"))
+            unknown.append((name, f"labels of several kinds, between which gaps cannot be found: {', '.join(kinds)}"))
         for members in kinds.values():
             steps = missing_steps(dim or "", [labels[i] for i in members])
             if isinstance(steps, str):

@@ -14,7 +14,7 @@ from numpy.typing import NDArray
 from virtualstack.codecs.codec import Codec
 from virtualstack.codecs.grib.codec import DTYPES, GRIB
 from virtualstack.codecs.grib.library import import_cfgrib
-from virtualstack.errors import Code, Remedy, UnsupportedFeatureError, advised
+from virtualstack.errors import Code, CombineError, Remedy, UnsupportedFeatureError, advised
 from virtualstack.formats.grib.cube import (
     GribVariable,
     GroupLayout,
@@ -44,6 +44,7 @@ from virtualstack.manifests import (
 )
 from virtualstack.manifests.cells import distinct_rows
 from virtualstack.manifests.inline import inline_array
+from virtualstack.printable import counted
 from virtualstack.warning import warn
 
 __all__ = [
@@ -270,6 +271,7 @@ def group_variables(table: FieldTable, variables: Sequence[GribVariable], layout
             table, variable, cells, own, extra_dims=layout.extra_dims, squeeze=layout.squeeze
         )
         if len(others):
+            _check_one_source(table, variable, cells, others)
             reason = (
                 f"{len(others)} of {len(variable.rows)} fields {'has' if len(others) == 1 else 'have'} the same "
                 "coordinates as another field, which is used instead"
@@ -282,6 +284,26 @@ def group_variables(table: FieldTable, variables: Sequence[GribVariable], layout
         unlimited=_growing(table, variables, layout),
         refusals=tuple(refusals),
         url=table.url,
+    )
+
+
+def _check_one_source(
+    table: FieldTable, variable: GribVariable, cells: NDArray[np.int64], others: NDArray[np.int64]
+) -> None:
+    """Refuse two files that have the same field: cfgrib's choice is that among the fields of one file."""
+    used = cells.ravel()[variable.flat()[np.isin(variable.rows, others)]]
+    apart = np.flatnonzero(table.sources[used] != table.sources[others])
+    if not len(apart):
+        return
+    left, right = (table.locations[table.sources[rows[apart[0]]]].url for rows in (used, others))
+    raise CombineError(
+        f"'{left}' and '{right}' have {counted(len(apart), 'field')} of '{variable.name}' at the same coordinates",
+        Remedy("{} keeps the first of them", duplicates="first"),
+        Remedy("{} keeps the last of them", duplicates="last"),
+        variable=variable.name,
+        property="labels",
+        left_url=left,
+        right_url=right,
     )
 
 
