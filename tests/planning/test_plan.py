@@ -140,7 +140,10 @@ def test_files_of_other_lengths_are_no_duplicates():
     [
         (["S2_20200101_B04.tif", "S2_20200111_B04.tif"], FromName(r"(\d{8})", format="%Y%m%d")),
         (["T_20240406T103000_B4.tif", "T_20240511T103000_B4.tif"], FromName(r"(\d{8}T\d{6})", format="%Y%m%dT%H%M%S")),
-        (["a_2001-01.nc", "a_2001-02.nc"], None),
+        (["a_2001-01.nc", "a_2001-02.nc"], FromName(r"(\d{4}-\d{2})", format="%Y-%m")),
+        (["v2.0.2021.01.tif", "v2.0.2021.02.tif"], FromName(r"(\d{4}\.\d{2})", format="%Y.%m")),
+        (["/2021/01/15/a.tif", "/2021/02/15/a.tif"], FromName(r"(\d{4}/\d{2}/\d{2})", format="%Y/%m/%d")),
+        (["a_2001-2005.nc", "a_2006-2010.nc"], FromName(r"(\d{4})", format="%Y")),
         (["20010101_12345678_20020101.nc", "20010101_12345678_20020102.nc"], None),
     ],
 )
