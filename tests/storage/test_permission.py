@@ -13,6 +13,7 @@ from hypothesis import strategies as st
 from obstore.exceptions import BaseError
 from obstore.store import HTTPStore
 
+import virtualstack as vs
 from tests.amount import examples
 from virtualstack.errors import ForbiddenLocationError, WriterError
 from virtualstack.location import absolute_url
@@ -195,7 +196,7 @@ def test_a_listed_store_names_what_is_in_its_folder(disk, name, is_allowed):
 def test_what_a_link_leads_to_is_named(disk):
     """The remedy allows that."""
     permission = Permission.from_allow(REMOTE, disk / "in")
-    message = rf"a link to 'file://{disk}/out/secret'. .* allow=\[\"file://{disk}/out/\"\]"
+    message = rf"a link to 'file://{disk}/out/secret'. .* allow=\[\"file://{disk}/in\", \"file://{disk}/out/\"\]"
     with pytest.raises(ForbiddenLocationError, match=message):
         permission.check([f"file://{disk}/in/a.nc", f"file://{disk}/in/link-far"])
     assert allows(Permission.from_allow(REMOTE, [disk / "in", disk / "out"]), f"file://{disk}/in/link-far")
@@ -207,6 +208,16 @@ def test_a_folder_that_a_link_leads_to_is_named(disk):
         Permission.from_allow(disk / "in/x.vstack", Listed()).check_prefixes([f"file://{disk}/in/link-folder/"])
     listed = Permission.from_allow(disk / "in/x.vstack", Listed(disk / "out"))
     listed.check_prefixes([f"file://{disk}/in/link-folder/"])
+
+
+@pytest.mark.parametrize("allow", [["/data", "/old b"], Listed("/data", "http://10.0.0.1/")])
+def test_a_copied_remedy_keeps_what_was_allowed(allow):
+    """Otherwise the next error names the places of the first one."""
+    urls = ["file:///data/a.nc", "file:///database/b.nc", "http://10.0.0.2/c.nc"]
+    with pytest.raises(ForbiddenLocationError) as caught:
+        Permission.from_allow(REMOTE, allow).check(urls)
+    copied = str(caught.value).partition("allow=")[2]
+    Permission.from_allow(REMOTE, eval(copied, {"vs": vs})).check(urls)
 
 
 def test_all_missing_places_are_named(disk):

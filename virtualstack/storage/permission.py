@@ -137,7 +137,7 @@ class Listed(tuple[str | os.PathLike[str], ...]):
     >>> permission.check(["s3://other/c.nc", "file:///old/d.nc"])
     Traceback (most recent call last):
     virtualstack.errors.ForbiddenLocationError: '/srv/x.vstack' refers to 's3://other/c.nc', which is not one of the \
-listed places. Open it with allow=vs.Listed("file:///old/", "s3://other/")
+listed places. Open it with allow=vs.Listed("file:///srv/data", "file:///old/", "s3://other/")
     """
 
     __slots__ = ()
@@ -182,7 +182,7 @@ class Permission:
     >>> permission.check(["https://8.8.8.8/c.nc", "http://10.0.0.1/d.nc"])
     Traceback (most recent call last):
     virtualstack.errors.ForbiddenLocationError: 's3://bucket/x.vstack' refers to 'http://10.0.0.1/d.nc', whose host is \
-private. Open it with allow=["http://10.0.0.1/"]
+private. Open it with allow=["file:///data", "http://10.0.0.1/"]
     """
 
     store: str
@@ -249,11 +249,12 @@ private. Open it with allow=["http://10.0.0.1/"]
         for each in sorted({x.allow for x in refused.values() if x.allow is not None}):
             if not missing or not each.startswith(missing[-1]):
                 missing.append(each)
+        needed = [*self.allowed, *missing]  # whoever copies the option replaces what was given
         remedy = Remedy("references should name no such URL: ask who wrote it")
         if first.allow and self.is_listed:
-            remedy = Remedy("open it with", f"allow=vs.Listed({', '.join(map(repr, places(*missing)))})", allow=missing)
+            remedy = Remedy("open it with", f"allow=vs.Listed({', '.join(map(repr, places(*needed)))})", allow=needed)
         elif first.allow:
-            remedy = Remedy("open it with", allow=places(*missing))
+            remedy = Remedy("open it with", allow=places(*needed))
         return ForbiddenLocationError(f"'{who}' refers to {_shown(url)}, {first.why}", remedy, url=url)
 
 
