@@ -189,13 +189,18 @@ class VirtualStackError(Exception):
         What happened, where, and the values that clash.
     remedies
         What helps, the best first.
+    **fields
+        Values of the attributes that the class declares.
     """
 
     remedies: tuple[Remedy, ...] = ()
 
-    def __init__(self, message: str, /, *remedies: Remedy) -> None:
+    def __init__(self, message: str, /, *remedies: Remedy, **fields: Any) -> None:
         super().__init__(message)
         self.remedies = remedies
+        for name, value in fields.items():
+            getattr(type(self), name)  # no other fields than those that the class declares
+            setattr(self, name, value)
 
     @property
     def what(self) -> str:
@@ -283,9 +288,7 @@ def _own_frames(frames: TracebackType | None) -> TracebackType | None:
 class ReaderError(VirtualStackError):
     """A source cannot be described as a virtual dataset."""
 
-    def __init__(self, message: str, /, *remedies: Remedy, url: str | None = None) -> None:
-        super().__init__(message, *remedies)
-        self.url = url
+    url: str | None = None
 
 
 class UnknownFormatError(ReaderError, ValueError):
@@ -319,9 +322,7 @@ class MalformedFileError(ReaderError, ValueError):
         Byte offset where the contradiction was found, or ``None``.
     """
 
-    def __init__(self, message: str, /, *remedies: Remedy, url: str | None = None, offset: int | None = None) -> None:
-        super().__init__(message, *remedies, url=url)
-        self.offset = offset
+    offset: int | None = None
 
 
 class TemplateError(ReaderError, ValueError):
@@ -341,20 +342,10 @@ class TemplateError(ReaderError, ValueError):
         Lines that the file like it has, and the index does not.
     """
 
-    def __init__(
-        self,
-        message: str,
-        /,
-        *remedies: Remedy,
-        url: str | None = None,
-        index: str | None = None,
-        offset: int | None = None,
-        unknown: tuple[str, ...] = (),
-        missing: tuple[str, ...] = (),
-    ) -> None:
-        super().__init__(message, *remedies, url=url)
-        self.index, self.offset = index, offset
-        self.unknown, self.missing = unknown, missing
+    index: str | None = None
+    offset: int | None = None
+    unknown: tuple[str, ...] = ()
+    missing: tuple[str, ...] = ()
 
 
 class UnsupportedFeatureError(ReaderError, NotImplementedError):
@@ -371,18 +362,8 @@ class UnsupportedFeatureError(ReaderError, NotImplementedError):
         The feature, in the words of the format.
     """
 
-    def __init__(
-        self,
-        message: str,
-        /,
-        *remedies: Remedy,
-        url: str | None = None,
-        variable: str | None = None,
-        feature: str | None = None,
-    ) -> None:
-        super().__init__(message, *remedies, url=url)
-        self.variable = variable
-        self.feature = feature
+    variable: str | None = None
+    feature: str | None = None
 
 
 class ManifestError(VirtualStackError, ValueError):
@@ -404,25 +385,12 @@ class CombineError(VirtualStackError, ValueError):
         A source of each side, or ``None``.
     """
 
-    def __init__(
-        self,
-        message: str,
-        /,
-        *remedies: Remedy,
-        variable: str | None = None,
-        property: str | None = None,
-        left: object = None,
-        right: object = None,
-        left_url: str | None = None,
-        right_url: str | None = None,
-    ) -> None:
-        super().__init__(message, *remedies)
-        self.variable = variable
-        self.property = property
-        self.left = left
-        self.right = right
-        self.left_url = left_url
-        self.right_url = right_url
+    variable: str | None = None
+    property: str | None = None
+    left: object = None
+    right: object = None
+    left_url: str | None = None
+    right_url: str | None = None
 
 
 class ChunkAlignmentError(CombineError):
@@ -436,18 +404,9 @@ class ChunkAlignmentError(CombineError):
         Length of the chunks along that axis in elements, or ``None`` where they differ.
     """
 
-    def __init__(
-        self,
-        message: str,
-        /,
-        *remedies: Remedy,
-        axis: int | None = None,
-        chunk_length: int | None = None,
-        variable: str | None = None,
-    ) -> None:
-        super().__init__(message, *remedies, variable=variable, property="chunks")
-        self.axis = axis
-        self.chunk_length = chunk_length
+    property = "chunks"
+    axis: int | None = None
+    chunk_length: int | None = None
 
 
 class VirtualValuesError(VirtualStackError, RuntimeError):
@@ -471,27 +430,14 @@ class StorageError(VirtualStackError, OSError):
         HTTP status of the server's answer, if known; else ``None``.
     """
 
+    url: str | None = None
+    variable: str | None = None
+    cell: tuple[int, ...] | None = None
+    status: int | None = None
+
     offset: int | None = None
     length: int | None = None
     is_short: bool = False
-
-    def __init__(
-        self,
-        message: str,
-        /,
-        *remedies: Remedy,
-        url: str | None = None,
-        variable: str | None = None,
-        cell: tuple[int, ...] | None = None,
-        is_short: bool = False,
-        status: int | None = None,
-    ) -> None:
-        super().__init__(message, *remedies)
-        self.is_short = is_short
-        self.url = url
-        self.status = status
-        self.variable = variable
-        self.cell = cell
 
     def of_chunk(
         self, variable: str | None, cell: tuple[int, ...], /, *, offset: int, length: int | None, n_others: int = 0
@@ -523,21 +469,6 @@ class SourceChangedError(StorageError):
 class ChunkDecodeError(StorageError, ValueError):
     """Stored bytes of one chunk do not decode."""
 
-    def __init__(
-        self,
-        message: str,
-        /,
-        *remedies: Remedy,
-        variable: str | None = None,
-        cell: tuple[int, ...] | None = None,
-        url: str | None = None,
-        offset: int | None = None,
-        length: int | None = None,
-    ) -> None:
-        super().__init__(message, *remedies, url=url, variable=variable, cell=cell)
-        self.offset = offset
-        self.length = length
-
 
 class ForbiddenLocationError(StorageError, PermissionError):
     """A store or a file refers to a location that is not allowed. If you trust it, pass the ``allow=`` of the message.
@@ -563,12 +494,8 @@ class WriterError(VirtualStackError, ValueError):
         What stands in the way, such as a codec or ``"existing target"``, or ``None``.
     """
 
-    def __init__(
-        self, message: str, /, *remedies: Remedy, variable: str | None = None, feature: str | None = None
-    ) -> None:
-        super().__init__(message, *remedies)
-        self.variable = variable
-        self.feature = feature
+    variable: str | None = None
+    feature: str | None = None
 
 
 class ConflictError(WriterError):
