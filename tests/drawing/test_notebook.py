@@ -13,7 +13,6 @@ from tests.data.watching import recorded_calls
 from tests.drawing.test_html import check
 from virtualstack.location import Location
 from virtualstack.manifests import ENTRY, FIRST, ChunkGrid, ChunkManifest, Fill, ManifestArray, ManifestGroup
-from virtualstack.scanning.result import ScanResult
 from virtualstack.vstack import display
 from virtualstack.vstack.format.names import SEGMENTS
 from virtualstack.vstack.save import save
@@ -45,14 +44,11 @@ def html(found):
 
 
 def test_survey_of_sixteen_files_fits_a_cell(files):
-    """The timeline and the eras are shown; the list of files is folded."""
+    """The timeline is shown, and the text of the survey."""
     shown = html(vs.survey([*files, shutil.copy(files[0], files[0] + ".copy.nc"), "/nowhere/a.nc"]))
     assert "17 files, along &#x27;time&#x27;; 1 failed" in shown
     assert 'role="img"' in shown
-    assert "<summary>gaps: 1</summary>" in shown
-    assert "<summary>files: 17</summary>" in shown
-    assert "<summary>failed: 1</summary>" in shown
-    assert "\\n" not in shown
+    assert "\n  3 steps between 9 and 13\n" in shown
     assert html(vs.survey(["/nowhere/a.nc"]))
 
 
@@ -92,15 +88,6 @@ def test_repository_whose_references_cannot_be_read(repository):
     shown = html(vs.Repository.open(repository.url))
     assert "<svg" not in shown
     assert "not drawn: there is no file at" in shown
-
-
-def test_scan(files):
-    """Sources are folded; few failures are not."""
-    shown = html(vs.scan([*files, "/nowhere/<b>.nc"], on_error="skip"))
-    assert "ScanResult(16 groups, 1 failed)" in shown
-    assert "<details open><summary>failed: 1</summary>" in shown
-    assert "<summary>sources: 16</summary>" in shown
-    assert "nowhere/&lt;b&gt;.nc" in shown
 
 
 def test_accessors(files):
@@ -158,5 +145,3 @@ def test_many_chunks_and_sources():
     )
     assert "3,000: s3://bucket" in html(array)
     assert "chunks of rain" in html(xr.Dataset({"rain": ("time", array)}).virtual)
-    groups = (ManifestGroup(arrays={"rain": array}),) * n_sources
-    assert "… and 2,800 more" in html(ScanResult(groups, urls=tuple(x.url for x in locations)))

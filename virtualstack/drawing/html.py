@@ -82,9 +82,14 @@ def property_table(rows: Mapping[str, object], /) -> str:
     return f'<table style="{_TABLE}"><tbody>{body}</tbody></table>'
 
 
-def folded(summary: str, body: str, /, *, is_open: bool = False) -> str:
+def folded(summary: str, body: str, /) -> str:
     """Return HTML that is folded behind a line of text; ``body`` is HTML."""
-    return f"<details{' open' if is_open else ''}><summary>{text(summary)}</summary>{body}</details>"
+    return f"<details><summary>{text(summary)}</summary>{body}</details>"
+
+
+def preformatted(value: str, /) -> str:
+    """Return lines of text as HTML, with their indents."""
+    return f"<pre>{escape(printable(value))}</pre>"
 
 
 def url_list(urls: Sequence[str], /) -> Markup:

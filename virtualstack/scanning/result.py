@@ -11,11 +11,9 @@ import xarray as xr
 
 from virtualstack.dataset.opening import Opening, account_for, are_parts_of_one, open_groups
 from virtualstack.dataset.variables import DecodeTimes
-from virtualstack.drawing.html import MAX_LISTED, folded, make_page, table
 from virtualstack.errors import check_word
 from virtualstack.formats.base import Reader, ReadOptions
 from virtualstack.manifests import ManifestGroup
-from virtualstack.manifests.display import group_html
 from virtualstack.options import OnError, Unsupported
 from virtualstack.printable import counted
 from virtualstack.storage import Storage
@@ -185,18 +183,3 @@ class ScanResult(Sequence[ManifestGroup]):
     def __repr__(self) -> str:
         failed = f", {len(self.errors)} failed" if self.errors else ""
         return f"ScanResult({counted(len(self.groups), 'group')}{failed})"
-
-    def _repr_html_(self) -> str:
-        rows = (
-            (url, ", ".join(group.arrays), ", ".join(group.groups), len(group.refusals) or None)
-            for url, group in zip(self.urls, self.groups[:MAX_LISTED], strict=False)
-        )
-        columns = ["url", "arrays", "groups", "refusals and remarks"]
-        failures = [(url, type(error).__name__, str(error)) for url, error in self.errors[:MAX_LISTED]]
-        failed = table(["url", "error", "message"], failures, total=len(self.errors))
-        return make_page(
-            repr(self),
-            folded(f"failed: {len(self.errors):,}", failed, is_open=len(self.errors) <= 3) if self.errors else "",
-            folded(f"sources: {len(self.groups):,}", table(columns, rows, total=len(self.groups))),
-            group_html(self.groups[0], "the first group") if self.groups else "",
-        )

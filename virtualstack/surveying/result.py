@@ -10,7 +10,7 @@ import pandas as pd
 
 from virtualstack.drawing import Timeline
 from virtualstack.drawing.axes import plot_timeline
-from virtualstack.drawing.html import MAX_LISTED, folded, make_page, table
+from virtualstack.drawing.html import make_page, preformatted
 from virtualstack.drawing.svg import svg_timeline
 from virtualstack.planning.sources import name_of, names_of_two
 from virtualstack.printable import counted
@@ -127,27 +127,9 @@ class Survey:
         return str(self)
 
     def _repr_html_(self) -> str:
-        n_series = self.eras["series"].nunique()
-        parts = [svg_timeline(self.timeline)] if len(self.table) and self.dim else []
-        columns = ["series", "era", "first", "last", "files", "outliers", "changes"]
-        parts.append(_html(self.eras, columns if n_series > 1 else columns[1:]))
-        for title, rows, shown in (
-            ("failed", self.failures, ["url", "error", "message"]),
-            ("unlike their neighbours", self.outliers, ["url", "first", "differs"]),
-            ("duplicates", self.duplicates, ["url", "other", "kind", "values"]),
-            ("interleaved", self.interleaved, ["url", "other"]),
-            (
-                "gaps",
-                self.gaps,
-                ["series", "after", "before", "steps"] if n_series > 1 else ["after", "before", "steps"],
-            ),
-            ("gaps that cannot be known", self.irregular, ["series", "reason"]),
-            ("properties that differ", self.variables[self.variables["values"] > 1], _PROPERTY_COLUMNS),
-            ("files", self.table, ["url", "first", "last", "steps", "size", "era"]),
-        ):
-            if len(rows):
-                parts.append(folded(f"{title}: {len(rows):,}", _html(rows, shown)))
-        return make_page(next(self._lines(0)), *parts)
+        title, *lines = self._lines(_MAX_LINES)
+        drawn = [svg_timeline(self.timeline)] if len(self.table) and self.dim else []
+        return make_page(title, *drawn, preformatted("\n".join(lines)))
 
     def plot(self, *, ax: Axes | None = None) -> Axes:
         """Draw the timeline of the files: eras in colours, gaps in red.
@@ -212,15 +194,6 @@ class Survey:
         )
         yield from _part("properties that differ", _differing(self.variables), most, _property)
         yield from _part("failed", self.failures, most, lambda x: f"{x['url']}: {x['error']}: {x['message']}")
-
-
-_PROPERTY_COLUMNS = ["variable", "property", "values", "most", "files", "changes"]
-
-
-def _html(rows: pd.DataFrame, columns: Sequence[str]) -> str:
-    """Return a table of the first rows, with some columns."""
-    shown = rows.iloc[:MAX_LISTED][list(columns)].astype(object)
-    return table(columns, shown.where(shown.notna(), None).itertuples(index=False), total=len(rows))
 
 
 def _part(title: str, rows: pd.DataFrame, most: int | None, line: Callable[[pd.Series], str]) -> Iterable[str]:
