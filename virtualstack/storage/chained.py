@@ -20,11 +20,10 @@ from virtualstack.location import Location
 from virtualstack.storage.file import SourceFile
 from virtualstack.storage.memory import MemorySource
 from virtualstack.storage.source import ByteRange, Bytes, ManyRangesSource, Source, check_ranges, check_version
+from virtualstack.storage.zip_index import IS_ENCRYPTED, member_starts, read_zip_index
 
 _MAX_MEMBER_BYTES = 64 << 20
 _MAX_TAR_BYTES = 256 << 20
-_LOCAL_HEADER_BYTES = 30
-_IS_ENCRYPTED = 0x1
 _SHOWN_NAMES = 5
 _PACKINGS: tuple[tuple[bytes, Callable[[], Any]], ...] = (
     (b"\x1f\x8b", lambda: zlib.decompressobj(wbits=zlib.MAX_WBITS | 16)),
@@ -81,20 +80,18 @@ def open_member(url: str, open_source: Callable[[str], Source], expected: Locati
 
 
 def _in_zip(archive: Source, name: str, url: str) -> Source:
-    with zipfile.ZipFile(SourceFile(archive)) as index:
+    with read_zip_index(archive) as index:
         try:
             member = index.getinfo(name)
         except KeyError:
             raise _missing(url, name, [x.filename for x in index.infolist() if not x.is_dir()]) from None
-        if member.flag_bits & _IS_ENCRYPTED:
+        if member.flag_bits & IS_ENCRYPTED:
             raise StorageError(f"'{url}' is encrypted. Unpack the archive first", url=url)
         if member.compress_type != zipfile.ZIP_STORED:
             _check_small(member.file_size, url)
             with index.open(member) as file:
                 return _whole(file.read(_MAX_MEMBER_BYTES + 1), url)
-        header = archive.read(member.header_offset, _LOCAL_HEADER_BYTES)
-        lengths = np.frombuffer(header, "<u2", 2, 26)  # of the name and of the extra field
-        begin = member.header_offset + _LOCAL_HEADER_BYTES + int(lengths.sum(dtype=np.int64))
+        (begin,) = member_starts(archive, np.array([member.header_offset], np.int64), [name]).tolist()
         return _stored(archive, begin, member.file_size, url)
 
 
