@@ -306,37 +306,6 @@ def test_whatever_numpy_takes_for_an_array_of_indices_is_one(key):
     np.testing.assert_array_equal(model_read(got, known.sources), known.values[key])
 
 
-@pytest.mark.parametrize(
-    ("indexers", "message"),
-    [
-        ({3: [0]}, "3 is not an axis"),
-        ({-4: [0]}, "-4 is not an axis"),
-        ({"t": [0]}, "'t' is not an axis"),
-        ({True: [0]}, "True is not an axis"),
-        ({0: [0], -3: [0]}, "axis 0 .* two indexers"),
-        ({0: [[0, 1]]}, r"'int64' of shape \(1, 2\)"),
-        ({0: 1}, r"of shape \(\)"),
-        ({0: [0.7]}, "'float64'"),
-        ({0: [True]}, "'bool'"),
-    ],
-)
-def test_positions_that_are_none_are_refused(indexers, message):
-    """Reindexing asks for integers along axes that are there, each once."""
-    with pytest.raises(ManifestError, match=message):
-        reindex(array(), indexers, 0)
-
-
-def test_axes_to_reindex_count_from_the_end_too():
-    """As with numpy; and no position is one along an axis without any."""
-    known = store_array(np.arange(60).reshape(5, 12).astype("i4"), (2, 5), url="memory://reindex")
-    got = reindex(known.array, {-1: np.array([3, -1], "i1"), 0: []}, 7)
-    assert got.shape == (0, 2)
-    got = reindex(known.array, {-1: [3, -1]}, 7)
-    np.testing.assert_array_equal(model_read(got, known.sources), [[x, 7] for x in known.values[:, 3]])
-    with pytest.raises(IndexError, match="out of bounds"):
-        reindex(known.array, {0: np.array([2**64 - 1], "u8")}, 7)
-
-
 def test_arrays_of_indices_that_are_slices_are_slices():
     """What xarray hands over for several axes at once: arrays that are runs stay virtual."""
     known = store_array(np.arange(60).reshape(5, 12).astype("i4"), (2, 5), url="memory://indices")

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping
-from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -144,7 +143,7 @@ def _changes(condition: NDArray[np.bool_], axis: int) -> NDArray[np.intp]:
 
 def reindex(
     array: ManifestArray,
-    indexers: Mapping[int, NDArray[np.integer[Any]]],
+    indexers: Mapping[int, NDArray[np.int64]],
     fill_value: object,
     /,
     *,
@@ -153,28 +152,9 @@ def reindex(
     """Take elements along axes by their positions; -1 becomes the fill value. No mask of elements is made."""
     fill = Fill.from_value(fill_value, array.dtype)
     chunks = array.as_chunks()
-    for axis, index in _by_axis(array, indexers).items():
+    for axis, index in indexers.items():
         n = array.shape[axis]
         if index.size and (int(index.min()) < -1 or int(index.max()) >= n):
             raise IndexError(f"positions from {index.min()} to {index.max()} are out of bounds for axis {axis} of {n}")
-        chunks = reindex_axis(chunks, axis, index.astype(np.int64), fill, code=code)
+        chunks = reindex_axis(chunks, axis, index, fill, code=code)
     return array.with_chunks(chunks)
-
-
-def _by_axis(array: ManifestArray, indexers: Mapping[int, Any]) -> dict[int, NDArray[Any]]:
-    """Check indexers, and return them by axes that count from the beginning."""
-    found: dict[int, NDArray[Any]] = {}
-    for key, indexer in indexers.items():
-        if not isinstance(key, int | np.integer) or isinstance(key, bool) or not -array.ndim <= key < array.ndim:
-            raise ManifestError(f"{key!r} is not an axis of variable '{array.name}', which has {array.ndim}")
-        axis = int(key) % array.ndim
-        if axis in found:
-            raise ManifestError(f"axis {axis} of variable '{array.name}' has two indexers")
-        index = np.asarray(indexer)
-        if index.ndim != 1 or (index.size and index.dtype.kind not in "iu"):
-            raise ManifestError(
-                f"positions along axis {axis} of variable '{array.name}' are integers of shape (n,), not "
-                f"'{index.dtype}' of shape {index.shape}"
-            )
-        found[axis] = index
-    return found
