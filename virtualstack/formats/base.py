@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
-from typing import ClassVar, Protocol, runtime_checkable
+from typing import Any, ClassVar, Protocol, runtime_checkable
 
-from virtualstack.errors import ReaderError, check_type, check_word
+import numpy as np
+
+from virtualstack.errors import MalformedFileError, ReaderError, Remedy, check_type, check_word
 from virtualstack.location import is_http, is_remote, outermost
-from virtualstack.manifests import ChunkManifest, ManifestGroup
+from virtualstack.manifests import ChunkManifest, Fill, ManifestGroup
 from virtualstack.manifests.manifest import Manifest
 from virtualstack.options import Unsupported
 from virtualstack.sizes import byte_count
@@ -30,6 +32,29 @@ NETCDF_FILLS: dict[str, float] = {
     "f8": 9.969209968386869e36,
 }
 """Values of numbers that were never written, by dtype: those of netCDF (netcdf.h) and of HDF4 (mfhdf.h)."""
+
+
+def netcdf_fill(attributes: Mapping[str, Any], dtype: np.dtype[Any], /) -> Fill:
+    """Return the value of elements that were never written: ``_FillValue`` if it has their type, else the default."""
+    own = np.asarray(attributes.get("_FillValue", ()))
+    if own.size == 1 and own.dtype == dtype:
+        return Fill.from_value(own.reshape(()), dtype)
+    default = NETCDF_FILLS.get(dtype.str[1:])  # CDF, "Note on fill values"; characters have 0
+    return Fill.zero(dtype) if default is None else Fill.from_value(default, dtype)
+
+
+def contradiction(
+    url: str, kind: str, what: str, /, *remedies: Remedy, offset: int | None = None
+) -> MalformedFileError:
+    """Make the error of a file that contradicts its format."""
+    return MalformedFileError(
+        f"'{url}' is truncated, damaged or not {kind} file: {what}",
+        Remedy("compare its size with that of its origin"),
+        Remedy("fetch it again"),
+        *remedies,
+        url=url,
+        offset=offset,
+    )
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

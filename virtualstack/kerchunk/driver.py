@@ -9,10 +9,7 @@ from dataclasses import dataclass, field, replace
 from importlib.util import find_spec
 from typing import Any, ClassVar
 
-from virtualstack.child.errors import LibraryError
-from virtualstack.child.pool import ChildDiedError
 from virtualstack.errors import (
-    ForbiddenLocationError,
     MalformedFileError,
     MissingDependencyError,
     ReaderError,
@@ -21,12 +18,12 @@ from virtualstack.errors import (
     VirtualStackError,
 )
 from virtualstack.formats.base import ReadOptions
-from virtualstack.formats.hdf5.library import find_part_elsewhere
+from virtualstack.formats.hdf5.library import check_alone
 from virtualstack.kerchunk.reader import Kerchunk
 from virtualstack.location import Location, local_path
 from virtualstack.manifests import ManifestArray, ManifestGroup
 from virtualstack.printable import counted
-from virtualstack.storage import LocalSource, Source, Storage
+from virtualstack.storage import Storage
 
 _HDF5_DRIVERS = "kerchunk.hdf"
 _HDF5 = b"\x89HDF\r\n\x1a\n"
@@ -120,7 +117,8 @@ class KerchunkDriver:
                 url=url,
                 feature="driver of kerchunk",
             )
-        _check_alone(source, module, storage)
+        if module == _HDF5_DRIVERS or source.read(0, min(8, source.size)) == _HDF5:
+            check_alone(source, storage)
         name, given = _way_to(url, storage)
         try:
             translated = driver(name, storage_options=given, **deepcopy(dict(self.options)))
@@ -190,30 +188,6 @@ class KerchunkDriver:
                 url=url,
             )
         return dict(translated)
-
-
-def _check_alone(source: Source, module: str, storage: Storage) -> None:
-    """Check that a driver would open no other file with the HDF5 library, which does it for names in a file."""
-    is_hdf5 = module == _HDF5_DRIVERS or source.read(0, min(8, source.size)) == _HDF5
-    if not is_hdf5 or storage.may_open("file:///"):
-        return
-    url = source.location.url
-    try:
-        found = find_part_elsewhere(source, local_path(url) if isinstance(source, LocalSource) else None)
-    except LibraryError:
-        return  # nor can the driver
-    except ChildDiedError as error:
-        raise MalformedFileError(
-            f"'{url}' may be damaged: h5py {error}. Compare its size with that of its origin, or fetch it again",
-            url=url,
-        ) from error
-    if found is not None:
-        raise ForbiddenLocationError(
-            f"'{url}': {found}, and a driver of kerchunk would open every local file that is named there",
-            Remedy("read the file with", reader="hdf5"),
-            Remedy("if you trust it, open it with", allow=["file:///"]),
-            url=url,
-        )
 
 
 def _way_to(url: str, storage: Storage) -> tuple[str, dict[str, Any]]:

@@ -11,7 +11,6 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from functools import cached_property
 from importlib.util import find_spec
-from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -29,8 +28,8 @@ from zarr.storage import ZipStore
 
 from virtualstack.child.errors import LibraryError
 from virtualstack.child.pool import ChildDiedError, run_in_child
-from virtualstack.errors import MalformedFileError, MissingDependencyError, ReaderError, Remedy, UnsupportedFeatureError
-from virtualstack.formats.hdf5.library import find_part_elsewhere
+from virtualstack.errors import MalformedFileError, MissingDependencyError, ReaderError, UnsupportedFeatureError
+from virtualstack.formats.hdf5.library import check_alone
 from virtualstack.location import local_path
 from virtualstack.manifests import ChunkEncoding, ManifestArray
 from virtualstack.storage import Source, SourceFile, Storage
@@ -76,8 +75,8 @@ def open_independently(
     target: Any = SourceFile(source) if path is None else str(path)
     if head == _ZIP:
         target = ZipStore(target, mode="r")
-    elif head not in _CLASSIC and not storage.may_open("file:///"):
-        _check_alone(source, path, url, only_links=is_scanned)
+    elif head not in _CLASSIC:
+        check_alone(source, storage, only_links=is_scanned)
     try:
         # An engine given by its class, not by name: xarray then loads no other plugin.
         dataset = xr.open_dataset(
@@ -92,24 +91,6 @@ def open_independently(
         ) from error
     with dataset:
         yield dataset
-
-
-def _check_alone(source: Source, path: Path | None, url: str, *, only_links: bool) -> None:
-    """Check that the HDF5 library would open no other files for a file, which it does without asking."""
-    try:
-        found = find_part_elsewhere(source, path, only_links=only_links)
-    except (LibraryError, ChildDiedError) as error:
-        if only_links and isinstance(error, LibraryError):
-            return  # no HDF5 file, as the library says next
-        raise MalformedFileError(f"'{url}' cannot be opened by h5py: {error}. Fetch the file again", url=url) from error
-    if found is not None:
-        raise UnsupportedFeatureError(
-            f"'{url}' is not read with the HDF5 library: {found}. The library would open every file that "
-            "is named there",
-            Remedy("if you trust the file, pass", allow="file:///"),
-            url=url,
-            feature="external file",
-        )
 
 
 def _engine_for(url: str, head: bytes) -> tuple[type[BackendEntrypoint], Callable[[str | None], dict[str, Any]]]:

@@ -14,7 +14,8 @@ from astropy.io.fits import Header
 from astropy.io.fits.card import Undefined
 from astropy.io.fits.verify import VerifyError
 
-from virtualstack.errors import MalformedFileError, Remedy
+from virtualstack.errors import MalformedFileError
+from virtualstack.formats.base import contradiction
 from virtualstack.storage import Source
 
 _BLOCK_BYTES, _CARD_BYTES = 2880, 80
@@ -128,13 +129,7 @@ class HDU:
 
     def fail(self, what: str) -> NoReturn:
         """Raise an error that names the contradiction."""
-        raise MalformedFileError(
-            f"'{self.url}' is truncated, damaged or not a FITS file: {what}",
-            Remedy("compare its size with that of its origin"),
-            Remedy("fetch it again"),
-            url=self.url,
-            offset=self.begin,
-        )
+        raise contradiction(self.url, "a FITS", what, offset=self.begin)
 
 
 def read_hdus(source: Source, /) -> Iterator[HDU]:

@@ -12,7 +12,7 @@ from typing import Any, NoReturn
 import numpy as np
 from numpy.typing import NDArray
 
-from virtualstack.errors import MalformedFileError, Remedy
+from virtualstack.formats.base import contradiction
 from virtualstack.storage import Source
 
 NT, LINKED, COMPRESSED, CHUNK, SDD, SD, NDG, VH, VS, VG = 106, 20, 40, 61, 701, 702, 720, 1962, 1963, 1965
@@ -184,12 +184,7 @@ class HDF4File:
 
     def fail(self, what: str) -> NoReturn:
         """Raise an error that names the contradiction."""
-        raise MalformedFileError(
-            f"'{self.url}' is truncated, damaged or not an HDF4 file: {what}",
-            Remedy("compare its size with that of its origin"),
-            Remedy("fetch it again"),
-            url=self.url,
-        )
+        raise contradiction(self.url, "an HDF4", what)
 
 
 class _Fields:

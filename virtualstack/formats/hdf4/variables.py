@@ -11,7 +11,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from virtualstack.codecs.codec import Codec
-from virtualstack.formats.base import NETCDF_FILLS
+from virtualstack.formats.base import netcdf_fill
 from virtualstack.formats.hdf4.structure import (
     CHUNK,
     COMPRESSED,
@@ -57,11 +57,7 @@ class Variable:
     @property
     def fill(self) -> Fill:
         """The value of elements that were never written."""
-        dtype = self.stored.newbyteorder("=")
-        own = np.asarray(self.attributes.get("_FillValue", ()))
-        if own.size == 1 and own.dtype == dtype:
-            return Fill.from_value(own.reshape(()), dtype)
-        return Fill.from_value(NETCDF_FILLS[dtype.str[1:]], dtype) if dtype.kind in "iuf" else Fill.zero(dtype)
+        return netcdf_fill(self.attributes, self.stored.newbyteorder("="))
 
 
 def read_variable(file: HDF4File, group: Group, /) -> Variable:

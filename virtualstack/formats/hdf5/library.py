@@ -12,7 +12,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from virtualstack.child.errors import LibraryError
-from virtualstack.child.pool import InChild
+from virtualstack.child.pool import ChildDiedError, InChild
+from virtualstack.errors import ForbiddenLocationError, Remedy
+from virtualstack.formats.base import contradiction
 from virtualstack.formats.hdf5.attributes import StoredAttributes, one_or_many
 from virtualstack.formats.hdf5.child.records import FoundAttribute, FoundDataset, FoundLink
 from virtualstack.formats.hdf5.datatypes import (
@@ -47,8 +49,9 @@ from virtualstack.formats.hdf5.tree import (
     decode_text,
 )
 from virtualstack.formats.hdf5.walk import located, mappings_in, read_chunks
+from virtualstack.location import local_path
 from virtualstack.manifests import Refusal
-from virtualstack.storage import Source
+from virtualstack.storage import LocalSource, Source, Storage
 
 _LAYOUT = 0x08
 _MODULE = "virtualstack.formats.hdf5.child.files"
@@ -266,15 +269,25 @@ class Library:
         return {address: decode_text(path) for address, path in self._ask("linked").items()}
 
 
-def find_part_elsewhere(source: Source, path: Path | None, /, *, only_links: bool = False) -> str | None:
-    """Describe a part of a file that the HDF5 library would read from another file; ``None`` if it has no such part.
-
-    Programs that read the file with the library open these other files without asking.
-    """
+def check_alone(source: Source, storage: Storage, /, *, only_links: bool = False) -> None:
+    """Refuse a file of which the HDF5 library would read a part from another file, which it does without asking."""
+    if storage.may_open("file:///"):
+        return
+    url, path = source.location.url, local_path(source.location.url) if isinstance(source, LocalSource) else None
     size, place = (source.size, ()) if path is None else (None, (str(path),))
-    with contextlib.closing(InChild(f"{_MODULE}:OpenFile", *place, False, size=size, read=source.read)) as file:
-        found: str | None = file.call("elsewhere", only_links)
-    return found
+    try:
+        with contextlib.closing(InChild(f"{_MODULE}:OpenFile", *place, False, size=size, read=source.read)) as file:
+            found: str | None = file.call("elsewhere", only_links)
+    except LibraryError:
+        return  # no HDF5 file, as the library says next
+    except ChildDiedError as error:
+        raise contradiction(url, "an HDF5", f"h5py {error}") from error
+    if found is not None:
+        raise ForbiddenLocationError(
+            f"'{url}': {found}, and the HDF5 library would open every local file that is named there",
+            Remedy("if you trust it, open it with", allow=["file:///"]),
+            url=url,
+        )
 
 
 def _target(link: FoundLink, group: bytes) -> LinkTarget:

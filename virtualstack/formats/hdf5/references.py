@@ -13,6 +13,7 @@ from numpy.typing import NDArray
 from virtualstack.codecs.codec import Codec
 from virtualstack.codecs.pipeline import decode
 from virtualstack.errors import CombineError, MalformedFileError
+from virtualstack.formats.base import contradiction
 from virtualstack.formats.hdf5.datatypes import packed
 from virtualstack.formats.hdf5.external_files import external_segments
 from virtualstack.formats.hdf5.filters import Filter, filter_codecs, is_nonsense, missing_plugin, obstacle, passed
@@ -211,12 +212,7 @@ def _codecs(filters: tuple[Filter, ...], asks_library: bool) -> tuple[Codec, ...
 
 def damaged(url: str, what: str, /, *, offset: int | None = None) -> MalformedFileError:
     """Make an error that names what is wrong, and where."""
-    return MalformedFileError(
-        f"'{url}' is truncated, damaged or not an HDF5 file: {what}. "
-        "Compare its size with that of its origin, or fetch it again",
-        url=url,
-        offset=offset,
-    )
+    return contradiction(url, "an HDF5", what, offset=offset)
 
 
 def _edges(shape: tuple[int, ...], chunks: tuple[int, ...], table: ChunkTable) -> NDArray[np.bool_]:

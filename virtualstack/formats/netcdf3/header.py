@@ -14,6 +14,7 @@ from typing import Any, NoReturn
 import numpy as np
 
 from virtualstack.errors import MalformedFileError, Remedy, UnsupportedFeatureError
+from virtualstack.formats.base import contradiction
 
 MAX_HEADER_BYTES = 1 << 26
 """Maximum bytes of a header; a header of 100,000 variables takes about 30 MB."""
@@ -64,14 +65,7 @@ class NetCDF3Header:
 def malformed(url: str, what: str, offset: int | None = None, /, *remedies: Remedy) -> MalformedFileError:
     """Make an error that names the contradiction with the format and its position."""
     where = "" if offset is None else f" (at offset {offset})"
-    return MalformedFileError(
-        f"'{url}' is truncated, damaged or not a netCDF-3 file: {what}{where}",
-        Remedy("compare its size with that of its origin"),
-        Remedy("fetch it again"),
-        *remedies,
-        url=url,
-        offset=offset,
-    )
+    return contradiction(url, "a netCDF-3", f"{what}{where}", *remedies, offset=offset)
 
 
 def read_header(read: Callable[[int, int], bytes], size: int, url: str, /) -> NetCDF3Header:

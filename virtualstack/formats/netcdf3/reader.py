@@ -7,17 +7,14 @@ variable, and `virtualstack/formats/rows.py` divides them into chunks of useful 
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Any, ClassVar
+from typing import ClassVar
 
-import numpy as np
-
-from virtualstack.formats.base import NETCDF_FILLS, ReadOptions
+from virtualstack.formats.base import ReadOptions, netcdf_fill
 from virtualstack.formats.netcdf3.chunks import DataLayout, Extent, check_inside, chunk_shape, lay_out
 from virtualstack.formats.netcdf3.header import read_header
 from virtualstack.formats.rows import RowReader, place_rows
-from virtualstack.manifests import Fill, ManifestArray, ManifestGroup, Refusal, value_changing
+from virtualstack.manifests import ManifestArray, ManifestGroup, Refusal, value_changing
 from virtualstack.storage import Storage
 
 MAX_CELLS = 1 << 26
@@ -101,7 +98,7 @@ class NetCDF3(RowReader):
                 variable.dtype,
                 extent.shape,
                 chunks,
-                _fill(variable.attributes, dtype),
+                netcdf_fill(variable.attributes, dtype),
                 record_step=extent.record_step,
             )
             arrays[variable.name] = ManifestArray(
@@ -145,12 +142,3 @@ def _obstacle(extent: Extent, n_cells: int) -> str | None:
             f"{MAX_CELLS}"
         )
     return None
-
-
-def _fill(attributes: Mapping[str, Any], dtype: np.dtype[Any]) -> Fill:
-    """Return the fill value of netCDF: ``_FillValue`` if it has the variable's type, else the default of the type."""
-    own = np.asarray(attributes.get("_FillValue", ()))
-    if own.size == 1 and own.dtype == dtype:
-        return Fill.from_value(own.reshape(()), dtype)
-    default = NETCDF_FILLS.get(dtype.str[1:])  # CDF, "Note on fill values"; characters have 0
-    return Fill.zero(dtype) if default is None else Fill.from_value(default, dtype)
