@@ -37,8 +37,9 @@ def kernel(tmp_path_factory):
 def test_the_message_comes_first_and_frames_of_libraries_are_folded(kernel, mode):
     """Lines of the user stay, also in front of xarray, and so does the cause."""
     shown = kernel(FAILS, f"%xmode {mode}", "mine('nowhere.nc')")
-    first, *others = shown.splitlines()
-    assert re.match(r"SourceNotFoundError: there is no file at 'file://.*'. Check the path", first)
+    first, second, *others = shown.splitlines()
+    assert re.match(r"SourceNotFoundError: there is no file at 'file://.*'\.$", first)
+    assert second == "Check the path, and that its disk is mounted"
     assert shown.count("Check the path") == 1
     assert "mine('nowhere.nc')" in shown
     assert "return vs.open_virtual_dataset(name)" in shown
@@ -75,6 +76,12 @@ def test_all_frames_are_shown_on_request(kernel):
     assert shown.startswith("SourceNotFoundError: ")
     assert "virtualstack/api/one.py" in shown
     assert "are folded" not in shown
+
+
+def test_what_helps_is_on_a_line_of_its_own(kernel):
+    """Below what happened, and above the lines of the user."""
+    code = "from virtualstack.errors import *\nraise CombineError('x differs', Remedy('go'), Remedy('stay'))"
+    assert kernel("%xmode Context", code).startswith("CombineError: x differs.\nGo. Or stay\n")
 
 
 def test_functions_of_the_user_that_fail_are_shown(kernel):

@@ -143,7 +143,7 @@ def rendered_by(renderer: Renderer, /) -> Iterator[None]:
         _RENDERERS.remove(renderer)
 
 
-def advised(what: str, /, *remedies: Remedy) -> str:
+def advised(what: str, /, *remedies: Remedy, between: str = " ") -> str:
     """Return a text with a sentence for each of the remedies; one without words belongs to the sentence before it.
 
     >>> advised("'x' is odd", Remedy("leave it out with", drop_variables=["x"]), Remedy("write a vstack"))
@@ -156,7 +156,7 @@ def advised(what: str, /, *remedies: Remedy) -> str:
     if first.words[:1].isalpha():  # or a name comes first, and keeps its letters
         said = f"{said[0].upper()}{said[1:]}"
     said += "".join(f". Or {text}" if remedy.words else f", or {text}" for remedy, text in others)
-    return f"{what.rstrip('.')}{'' if what.endswith('?') else '.'} {said}"
+    return f"{what.rstrip('.')}{'' if what.endswith('?') else '.'}{between}{said}"
 
 
 def check_word(option: str, value: object, words: TypeAliasType | Collection[object], /) -> None:
@@ -265,6 +265,8 @@ def _shown(error: Exception) -> list[str]:
             x.__traceback__ = frames
     renderer.tb = error.__traceback__  # %debug goes into all frames
     n = 1 + len(getattr(error, "__notes__", ()))  # IPython ends with the message
+    if isinstance(error, VirtualStackError):
+        shown[-n] = shown[-n].replace(str(error), advised(error.what, *error.remedies, between="\n"))
     folded = [] if is_whole else ["    [frames of libraries are folded: %xmode Verbose and %tb show them]"]
     return [*shown[-n:], *shown[:-n], *folded]
 

@@ -125,7 +125,7 @@ def test_one_file_is_a_dataset_too(tmp_path):
 
 
 def test_no_match_and_no_files_are_errors(tmp_path):
-    with pytest.raises(SourceNotFoundError, match=r"nothing matches '.*\*\.nc'; check the folder"):
+    with pytest.raises(SourceNotFoundError, match=r"nothing matches '.*\*\.nc'\. Check the folder"):
         vs.open_virtual_mfdataset(str(tmp_path / "*.nc"))
     with pytest.raises(SourceNotFoundError, match="the list of URLs is empty"):
         vs.open_virtual_mfdataset([])

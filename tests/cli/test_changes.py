@@ -136,8 +136,8 @@ def test_update_prefers_a_file_if_told_which(files, capsys):
     capsys.readouterr()
     assert main(["update", "a.vstack", "new.nc", "--dim", "time"]) == 1
     assert capsys.readouterr().err == (
-        "virtualstack: error: variable 't' has values at time 2 from 'f1.nc', which differ from those of 'new.nc'. To "
-        "resolve this, --prefer first keeps the existing values. Or --prefer last takes the later part. Or "
+        "virtualstack: error: variable 't' has values at time 2 from 'f1.nc', which differ from those of 'new.nc'.\n"
+        "  To resolve this, --prefer first keeps the existing values. Or --prefer last takes the later part. Or "
         "--prefer newest takes the file that was modified last\n"
     )
     assert main(["update", "a.vstack", "new.nc", "--dim", "time", "--prefer", "last"]) == 0

@@ -50,11 +50,10 @@ def files(tmp_path):
 
 
 def error_of(capsys):
-    """Give the one line on stderr, without the name of the program."""
+    """Give the one error on stderr, without the name of the program; what helps is on a line of its own."""
     err = capsys.readouterr().err
-    assert err.count("\n") == 1, err
-    assert err.startswith("virtualstack: error: ")
-    return err.removeprefix("virtualstack: error: ").rstrip()
+    assert re.fullmatch(r"virtualstack: error: .+(\n  \S.+)?\n", err), err
+    return err.removeprefix("virtualstack: error: ").replace("\n  ", " ").rstrip()
 
 
 # -- build ------------------------------------------------------------------------------------------------------
@@ -282,8 +281,8 @@ def test_build_leaves_out_files_that_cannot_be_opened(files, tmp_path, capsys):
     assert "verified: 3 variables equal in 3 files" in seen.out
     assert main(["build", *bad, "-o", str(tmp_path / "none.json"), "--on-error", "skip"]) == 1
     lines = capsys.readouterr().err.splitlines()
-    assert [line.split(" ")[1] for line in lines] == ["warning:", "error:"]
-    assert ["bad.nc" in line for line in lines] == [True, False]
+    assert [line.split(" ")[1] for line in lines] == ["warning:", "error:", ""]
+    assert ["bad.nc" in line for line in lines] == [True, False, False]
     assert "odd.nc" in lines[1]
     assert not (tmp_path / "none.json").exists()
 
@@ -425,7 +424,7 @@ def test_a_name_with_brackets_is_that_file_if_it_is_there(tmp_path, capsys):
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [
-        (["{}/g*.nc"], r"^nothing matches '.*/g\*\.nc'; "),
+        (["{}/g*.nc"], r"^nothing matches '.*/g\*\.nc'\. "),
         (
             ["{}/f0.nc", "{}/*.nc"],
             r"f0\.nc' is given twice\. --keep-first keeps the first of them\. Or --keep-last keeps",
@@ -668,8 +667,8 @@ def test_verbose_shows_the_whole_message(tmp_path, capsys):
     assert main(build) == 1
     short = error_of(capsys)
     assert main([*build[:-1], "--verbose"]) == 1
-    long = capsys.readouterr().err.splitlines()[-1]
-    assert len(short) < len(long)
+    *_, what, helps = capsys.readouterr().err.splitlines()
+    assert len(short) < len(what) + len(helps)
     assert len(short) <= 360
     assert "--rewrite" in short
     assert "write a vstack" in short.lower()  # which helps always
@@ -992,7 +991,7 @@ def test_an_error_is_one_line_without_a_traceback(tmp_path, capsys):
     assert main(["inspect", str(tmp_path)]) == 1
     seen = capsys.readouterr()
     assert seen.out == ""
-    assert re.fullmatch(r"virtualstack: error: .*\n", seen.err)
+    assert re.fullmatch(r"virtualstack: error: .*\n  Name its files, .*\n", seen.err)
 
 
 @pytest.mark.parametrize("arguments", [["--debug", "inspect"], ["inspect", "--debug"]])
@@ -1053,11 +1052,11 @@ def test_a_full_stdout_is_one_line_on_stderr(arguments, files):
     assert done.returncode == 1
 
 
-def test_an_error_is_one_line_though_stdout_is_full_too(tmp_path):
+def test_there_is_one_error_though_stdout_is_full_too(tmp_path):
     done = in_shell(f"virtualstack inspect {tmp_path}/gone.nc >/dev/full")
     assert done.returncode == 1
     assert done.stderr.startswith("virtualstack: error: there is no file at ")
-    assert done.stderr.count("\n") == 1
+    assert done.stderr.count("\n") == 2
 
 
 def test_a_closed_stream_is_one_line_on_stderr_or_nothing(files):

@@ -107,11 +107,11 @@ def test_compact_and_expire_leave_one_snapshot(store, capsys):
 
 @pytest.mark.parametrize("command", ["log", "verify", "refresh", "expire", "compact"])
 def test_a_store_that_is_not_there_is_an_error(command, tmp_path, capsys):
-    """One line."""
+    """A line, and what helps below it."""
     assert main([command, str(tmp_path / "gone.vstack")]) == 1
-    err = capsys.readouterr().err
-    assert err.startswith("virtualstack: error: ")
-    assert err.count("\n") == 1
+    what, helps = capsys.readouterr().err.splitlines()
+    assert what.startswith("virtualstack: error: ")
+    assert helps.startswith("  Check the URL")
 
 
 @pytest.mark.parametrize(

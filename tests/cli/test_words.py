@@ -128,7 +128,7 @@ def test_a_long_message_keeps_a_remedy(monkeypatch):
     with rendered_by(lambda remedy: words(remedy, "build")):
         said = worded(error)
     assert len(said) <= MAX_CHARACTERS
-    assert said.endswith("(--verbose shows all). Leave them out with --drop-variable x")
+    assert said.endswith("(--verbose shows all).\n  Leave them out with --drop-variable x")
 
 
 def test_reports_have_the_words_of_the_command(tmp_path, monkeypatch, capsys):

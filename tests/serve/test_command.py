@@ -194,12 +194,12 @@ def test_files_of_a_pattern_are_joined_as_build_joins_them(tmp_path, monkeypatch
     assert main(["report", "day*.nc", "-o", "twice.html", "--concat-dim", "time"]) == 1
     error = capsys.readouterr().err
     says = (
-        "'day1.nc' and 'day2.nc' both have time 0. --keep-first keeps the first of them. Or --keep-last keeps the last"
+        "'day1.nc' and 'day2.nc' both have time 0.\n  --keep-first keeps the first of them. Or --keep-last keeps the last"
     )
     assert says in error
     assert not Path("twice.html").exists()
     assert main(["report", "day*.nc", "-o", "twice.html", "--concat-dim", "time", "--in-order"]) == 1
-    assert "label 0 of 'time' would repeat. --keep-all keeps all\n" in capsys.readouterr().err
+    assert "label 0 of 'time' would repeat.\n  --keep-all keeps all\n" in capsys.readouterr().err
     assert main(["report", "day*.nc", "-o", "twice.html", "--concat-dim", "time", "--keep-last"]) == 0
 
 

@@ -102,7 +102,7 @@ def test_what_is_there_by_its_name_is_no_pattern(folder):
 
 
 def test_nothing_that_matches_is_an_error(folder, s3):
-    with pytest.raises(SourceNotFoundError, match=r"nothing matches '.*x\*'; check the folder and the pattern"):
+    with pytest.raises(SourceNotFoundError, match=r"nothing matches '.*x\*'\. Check the folder and the pattern"):
         find_urls([folder / "x*"])
     with pytest.raises(SourceNotFoundError, match="nothing matches"):
         find_urls(["s3://bucket/list/none*"], storage={"s3://bucket/": s3.options})

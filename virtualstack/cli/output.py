@@ -26,6 +26,7 @@ MAX_CHARACTERS = 330
 
 _LEAST_CHARACTERS = 120
 _SHOWS_ALL = " (--verbose shows all)"
+_BELOW = "\n  "  # advice is on a line of its own
 _LONG_PATH = re.compile(r"(?<!\w)'[^']{20,}'")
 
 
@@ -107,24 +108,25 @@ def report(facts: Callable[[], Any], text: Callable[[], object], /, *, as_json: 
 
 
 def say(kind: str, text: str) -> None:
-    """Print one line to stderr, over the rest of a progress bar. ``--quiet`` leaves all but errors out."""
+    """Print a line to stderr, over the rest of a progress bar, and advice below. ``--quiet`` leaves all but errors."""
     if kind != "error" and SETTINGS.level < 0:
         return
     clear = "\r\x1b[K" if sys.stderr.isatty() else ""
-    print(f"{clear}virtualstack: {_styled(kind, sys.stderr)}: {printable(' '.join(text.split()))}", file=sys.stderr)
+    lines = _BELOW.join(" ".join(line.split()) for line in text.split(_BELOW))
+    print(f"{clear}virtualstack: {_styled(kind, sys.stderr)}: {printable(lines)}", file=sys.stderr)
 
 
 def worded(message: object) -> str:
     """Return a message in three lines, unless ``--verbose`` asks for all of it: the last remedies are left out."""
-    whole = short_paths(message)
+    is_ours = isinstance(message, VirtualStackError)
+    what, remedies = (message.what, message.remedies) if is_ours else (str(message), ())
+    whole = short_paths(advised(what, *remedies, between=_BELOW))
     if SETTINGS.level > 0 or _length(whole) <= MAX_CHARACTERS:
         return whole
-    what, advice = whole, ""
-    if isinstance(message, VirtualStackError):
-        what = short_paths(message.what)
-        choices = [advised("", *message.remedies[:n]) for n in range(len(message.remedies), 0, -1)]
-        room = MAX_CHARACTERS - min(_length(what), _LEAST_CHARACTERS)  # details go before remedies
-        advice = next((x for x in choices if _length(x) <= room), choices[-1] if choices else "")
+    what = short_paths(what)
+    choices = [advised("", *remedies[:n], between=_BELOW) for n in range(len(remedies), 0, -1)] or [""]
+    room = MAX_CHARACTERS - min(_length(what), _LEAST_CHARACTERS)  # details go before remedies
+    advice = next((x for x in choices if _length(x) <= room), choices[-1])
     return _cut(what, MAX_CHARACTERS - _length(advice)) + advice
 
 

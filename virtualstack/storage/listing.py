@@ -9,13 +9,14 @@ from itertools import chain
 from pathlib import Path
 from urllib.parse import unquote
 
-from virtualstack.errors import SourceNotFoundError, StorageError
+from virtualstack.errors import Remedy, SourceNotFoundError, StorageError
 from virtualstack.location import ARCHIVES, Location, absolute_url, is_http, local_path
 from virtualstack.storage.folders import MAGIC, Entry, LocalTree, find, is_there, matcher
 from virtualstack.storage.registry import Storage, StorageLike
 from virtualstack.storage.threads import concurrently
 
 _CACHES = frozenset({"simplecache", "filecache", "blockcache", "cached"})
+_CHECK = Remedy("check the folder and the pattern")
 _MARKS = (".zgroup", ".zarray", ".zmetadata", "zarr.json")
 """Names of files that mark a folder as a store, of zarr or of references as parquet."""
 
@@ -65,7 +66,7 @@ def list_files(patterns: Iterable[str], /, *, storage: Storage) -> dict[str, Loc
         contents = storage.target(top).contents()
         own = {x.url: x for x in contents.values() if fits_pattern(x.url, pattern)}
         if not own:
-            raise SourceNotFoundError(f"nothing matches '{pattern}'; check the folder and the pattern", url=pattern)
+            raise SourceNotFoundError(f"nothing matches '{pattern}'", _CHECK, url=pattern)
         found |= sorted(own.items(), key=lambda item: natural_key(item[0]))
     return found
 
@@ -106,7 +107,7 @@ def _matches(pattern: str, storage: Storage) -> list[str]:
     else:
         found = _local(local) or (_local(Path(unquote(str(local)))) if _is_url(pattern) else [])
     if not found:
-        raise SourceNotFoundError(f"nothing matches '{pattern}'; check the folder and the pattern", url=url)
+        raise SourceNotFoundError(f"nothing matches '{pattern}'", _CHECK, url=url)
     return sorted(found, key=natural_key)
 
 

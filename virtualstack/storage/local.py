@@ -22,6 +22,7 @@ from numpy.typing import NDArray
 from virtualstack.errors import (
     AccessDeniedError,
     ForbiddenLocationError,
+    Remedy,
     SourceNotFoundError,
     StorageError,
     VirtualStackError,
@@ -283,7 +284,7 @@ class FileErrors:
             ) from error
         if isinstance(error, FileNotFoundError | NotADirectoryError):
             raise SourceNotFoundError(
-                f"there is no file at '{url}'. Check the path, and that its disk is mounted", url=url
+                f"there is no file at '{url}'", Remedy("check the path, and that its disk is mounted"), url=url
             ) from error
         if isinstance(error, IsADirectoryError):
             raise DirectoryError.at(url) from error
