@@ -432,7 +432,8 @@ export function graticule(plane: Plane, view: Box, width: number, height: number
   for (const { text, points } of lines) {
     const places = points.map(([x, y]) => inPixels(plane.fromLonLat!(x, y))).filter(([i, j]) => i > 24 && i < width - 7 * text.length && j > 16 && j < height - 8);
     const at = places[places.length >> 2];
-    if (at && texts.every((x) => Math.abs(x.at[0] - at[0]) > 48 || Math.abs(x.at[1] - at[1]) > 16)) texts.push({ text, at });
+    const room = (x: { text: string; at: Pair }) => 8 + 7 * (x.at[0] < at[0] ? x.text : text).length; // each begins at its place
+    if (at && texts.every((x) => Math.abs(x.at[0] - at[0]) > room(x) || Math.abs(x.at[1] - at[1]) > 16)) texts.push({ text, at });
   }
   return { path: outline(lines.map((x) => x.points), plane, view, width, height), texts };
 }

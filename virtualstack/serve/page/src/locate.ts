@@ -52,7 +52,9 @@ export function labelsOf(cube: Cube, array: Live, path: string, variables: Varia
     const along = variables.filter((v) => v.dims.length === (v.dtype === "|S1" ? 2 : 1) && v.dims[0] === dim && places.includes(v.path.slice(0, v.path.lastIndexOf("/") + 1)));
     const rank = (v: Variable): number => {
       const isNamed = named.includes(v.path.slice(v.path.lastIndexOf("/") + 1));
-      if (v.is_coordinate) return isText(v) || isTime(v) || role(v.path, v.attributes) ? 0 : 2;
+      // NEMO counts steps beside their times
+      const isCounter = v.attributes.axis === "T" && !v.attributes.units;
+      if (v.is_coordinate) return isText(v) || isTime(v) || role(v.path, v.attributes) ? 0 : isCounter ? 8 : 2;
       const name = v.path.slice(v.path.lastIndexOf("/") + 1);
       if (isText(v) && (isNamed || v.attributes.cf_role)) return 1;
       if (isText(v)) return /^times?$/i.test(name) ? 4 : /(^|_)(name|id|label|code)s?$/i.test(name) ? 6 : 9;

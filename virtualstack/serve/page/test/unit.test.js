@@ -179,3 +179,27 @@ test("an extent has its units once, and longitudes around the earth as they are 
   assert.equal(await extent([0, 20], "seconds since 2024-06-01 12:00"), "2024-06-01 12:00:00 to 2024-06-01 12:00:20");
   assert.equal(await extent([0, 60], "seconds since 2024-06-01 12:00"), "2024-06-01 12:00 to 2024-06-01 12:01");
 });
+
+test("times beside a counter of steps are the labels", async () => {
+  const { labelsOf } = await load("locate.ts");
+  const [times, counter] = [storeOf("float64", Float64Array.of(15.5, 45), { units: "days since 2015-01-01" }), storeOf("float64", Float64Array.of(0, 1), { axis: "T" })];
+  const cube = { get: async (key) => (key.startsWith("/time_counter") ? counter : times).get(key.replace(/^.time_\w+/, "/v")) };
+  const of = (path, attributes, is_coordinate) => ({ path, dims: ["time_counter"], shape: [2], dtype: "float64", attributes, is_coordinate });
+  const variables = [of("time_counter", { axis: "T" }, true), of("time_centered", { units: "days since 2015-01-01" }, false)];
+  const [labels] = await labelsOf(cube, { dims: ["time_counter"], shape: [2], attributes: {} }, "tos", variables);
+  assert.equal(labels.text(0), "2015-01-16 12:00");
+});
+
+test("texts of lines of longitude and latitude do not overlap", async () => {
+  const { graticule } = await load("geometry.ts");
+  const plane = { kind: "metres", units: "m", toLonLat: (x, y) => [x, y], fromLonLat: (x, y) => [x, y] };
+  for (const width of [275, 430, 900]) {
+    const { texts } = graticule(plane, { x: [128.6554, 128.66089], y: [37.66643, 37.67078] }, width, width);
+    assert.ok(texts.length > 2);
+    for (const a of texts) {
+      for (const b of texts) {
+        if (a !== b && Math.abs(a.at[1] - b.at[1]) < 14) assert.ok(a.at[0] > b.at[0] || a.at[0] + 6.8 * a.text.length < b.at[0], `${a.text} ${b.text} ${width}`);
+      }
+    }
+  }
+});
