@@ -12,7 +12,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, TextIO
 
-from virtualstack.errors import VirtualStackError, advised
+from virtualstack.errors import Remedy, VirtualStackError, advised
 from virtualstack.printable import printable
 
 if TYPE_CHECKING:
@@ -118,8 +118,9 @@ def say(kind: str, text: str) -> None:
 
 def worded(message: object) -> str:
     """Return a message in three lines, unless ``--verbose`` asks for all of it: the last remedies are left out."""
-    is_ours = isinstance(message, VirtualStackError)
-    what, remedies = (message.what, message.remedies) if is_ours else (str(message), ())
+    what, remedies = str(message), tuple[Remedy, ...]()
+    if isinstance(message, VirtualStackError):
+        what, remedies = message.what, message.remedies
     whole = short_paths(advised(what, *remedies, between=_BELOW))
     if SETTINGS.level > 0 or _length(whole) <= MAX_CHARACTERS:
         return whole
