@@ -72,7 +72,6 @@ def update(
     """
     from virtualstack.api.combine import combine_datasets
     from virtualstack.cli.files import Files, expand, open_scanned, open_trees, scan_files
-    from virtualstack.errors import UnsupportedFeatureError
 
     labels = labelled({name: given.pop(name) for name in NAMES_OF_LABELS})
     files = Files(dry_run=dry_run, unpack=None, **given)
@@ -89,8 +88,6 @@ def update(
         return
     with step("scan the files"):
         scanned = scan_files(urls, files, is_tree=is_tree)
-    if scanned.are_parts_of_one and len(scanned) > 1:
-        raise UnsupportedFeatureError("GRIB files are one index; update the store with one at a time", url=urls[0])
     datasets: list[xr.Dataset] | list[xr.DataTree]
     if is_tree:
         datasets = open_trees(scanned, files)

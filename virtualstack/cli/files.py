@@ -90,7 +90,7 @@ class Files:
     @property
     def is_part(self) -> bool:
         """Whether a reader may take all files as parts of one index, as that of GRIB does."""
-        return True
+        return False
 
 
 def expand(files: Iterable[str], storage: StorageLike, /, *, is_dry: bool = False) -> list[str]:

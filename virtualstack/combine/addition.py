@@ -172,7 +172,7 @@ def _check_order(dim: str, old: Part, new: Part) -> None:
     raise CombineError(
         f"the labels of '{dim}' to append {at} in {new.called}, but the labels of {old.called} end at "
         f"{before[-1] if len(before) else None!s}",
-        Remedy("use {} to insert data by its labels", "Repository.update"),
+        Remedy("in a vstack, use {} to insert data by its labels", "Repository.update"),
         *([Remedy("use {} to append labels that descend, as those of the store", ordered=False)] if descends else []),
         variable=dim,
         property="order",

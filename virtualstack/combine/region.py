@@ -305,7 +305,7 @@ def _by_labels(dim: str, old: Part, new: Part) -> Side:
     what = f"does not have the label {lacking[0]!s}" if len(lacking) else "does not have these labels in sequence"
     raise CombineError(
         f"{old.called} {what} along '{dim}', which {new.called} needs",
-        Remedy("use {} to insert data that is new or out of order by its labels", "Repository.update"),
+        Remedy("in a vstack, use {} to insert data that is new or out of order by its labels", "Repository.update"),
         variable=dim,
         property="labels",
         left_url=old.source,

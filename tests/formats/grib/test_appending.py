@@ -33,6 +33,15 @@ def test_steps_are_appended(tmp_path):
         xr.testing.assert_equal(found.load(), expected)
 
 
+def test_several_files_are_placed_at_once(tmp_path):
+    """The command update takes them, each by its labels, as Repository.update does."""
+    paths = [write(tmp_path / f"{i}.grib2", [message({"shortName": "2t", "step": 6 * i}, seed=i)]) for i in range(4)]
+    vs.open_virtual_mfdataset([paths[0], paths[2]]).virtual.to_vstack(tmp_path / "x.vstack")
+    assert main(["update", str(tmp_path / "x.vstack"), str(paths[3]), str(paths[1])]) == 0
+    with xr.open_dataset(tmp_path / "x.vstack", engine="virtualstack") as found:
+        xr.testing.assert_equal(found.load(), vs.open_virtual_mfdataset(paths).virtual.open().load())
+
+
 def test_a_run_of_one_step_is_placed_by_all_of_its_labels(tmp_path, monkeypatch, capsys):
     """The store has other steps, too, and the message names the option that leaves them missing."""
     monkeypatch.chdir(tmp_path)
