@@ -8,6 +8,7 @@ import xarray as xr
 
 import virtualstack as vs
 from tests.object_server import ObjectServer
+from virtualstack.vstack.write import edit
 
 N_VARIABLES = 12
 URL = "s3://b/x.vstack"
@@ -55,6 +56,26 @@ def test_a_commit_takes_at_most_six_puts(server, options, tmp_path, monkeypatch)
     repo = n_puts(server, monkeypatch, lambda: repo.write("band00", {"time": 0}, 7.0))
     repo = n_puts(server, monkeypatch, lambda: repo.edit(lambda ds: ds.assign_attrs(title="new")))
     assert repo.open_dataset()["band01"][:, 0, 0].values.tolist() == [0, 1, 2, 3.5, 4]
+
+
+def test_tables_that_become_full_together_get_pages_one_by_one(server, options, tmp_path, monkeypatch):
+    """Each commit adds a row to the table of each variable; the snapshot holds at most twice as many as it should."""
+    monkeypatch.setattr(edit, "MAX_TAIL_ROWS", n := 7)
+
+    def day(number):
+        values = {name: (("time", "x"), np.full((1, 4), number, "f4")) for name in "abc"}
+        path = tmp_path / f"{number}.nc"
+        xr.Dataset(values, {"time": [number], "x": np.arange(4.0)}).to_netcdf(path, engine="h5netcdf")
+        return path
+
+    repo = vs.Repository.create(URL, day(0), **options)
+    for number in range(1, 2 * n):
+        server.reset()
+        repo = repo.append(day(number), "time")
+        assert server.requests["PUT"] <= 6
+    tables = [repo.snapshot.arrays[f"/{name}"].placements for name in "abc"]
+    assert [(len(x.pages), x.n) for x in tables] == [(1, 2 * n)] * 3
+    assert repo.open_dataset()["c"][:, 1].values.tolist() == list(range(2 * n))
 
 
 def test_a_run_takes_at_most_six_puts(server, options, tmp_path, monkeypatch):

@@ -94,17 +94,17 @@ def applied(edit: Edit, head: Snapshot, archive: Archive, target: Target, /) -> 
     The bundle is not changed.
     """
     number = head.segments.n
-    segments = head.segments
+    segments, pages = head.segments, _Pages(archive, target, 1 + len(head.arrays) // MAX_TAIL_ROWS)
     prefixes = Prefixes(store=archive.url, table=head.prefixes, moved=head.moved)
     for old, new in edit.moved:
         prefixes = prefixes.relocated(old, new)
     if edit.segment is not None:
         prefixes, numbers = prefixes.number_prefixes(edit.prefixes)
         row = replace(edit.segment, prefixes=numbers).document()
-        segments = _with_rows(segments, [row], archive, target)
+        segments = pages.with_rows(segments, [row])
     arrays = {path: node for path, node in head.arrays.items() if path not in edit.removed}
     for path, change in edit.arrays.items():
-        node = _changed(change, head.arrays.get(path), number, head.number + 1, archive, target)
+        node = _changed(change, head.arrays.get(path), number, head.number + 1, archive, pages)
         arrays[path] = replace(node, counts=_counts(path, change, node, head, archive))
     groups = {path: group for path, group in head.groups.items() if path not in edit.removed}
     ledger = head.ledger
@@ -126,7 +126,7 @@ def applied(edit: Edit, head: Snapshot, archive: Archive, target: Target, /) -> 
 
 
 def _changed(
-    change: ArrayEdit, old: ArrayNode | None, own: int, number: int, archive: Archive, target: Target
+    change: ArrayEdit, old: ArrayNode | None, own: int, number: int, archive: Archive, pages: _Pages
 ) -> ArrayNode:
     header = change.header
     if change.chunk is not None:
@@ -153,7 +153,7 @@ def _changed(
         new = np.concatenate([new, later.table])
     return ArrayNode(
         header=replace(header, encodings=tuple(encodings), fills=tuple(fills)),
-        placements=_with_rows(table, new.tolist(), archive, target, ndim=len(header.grid.axes)),
+        placements=pages.with_rows(table, new.tolist(), ndim=len(header.grid.axes)),
         generation=number if old is None else old.generation,
         merged=merged,
     )
@@ -218,19 +218,30 @@ def _base[T](table: list[T], items: Sequence[T]) -> int:
     return len(table) - n
 
 
-def _with_rows(
-    table: Table, rows: Sequence[object], archive: Archive, target: Target, *, ndim: int | None = None
-) -> Table:
-    """Return a table with more rows; rows that do not fit into the snapshot are written to pages."""
-    tail = [*table.tail, *rows]
-    pages = list(table.pages)
-    if len(tail) > MAX_TAIL_ROWS:
-        if pages and pages[-1].n < FULL_PAGE_ROWS:
-            tail = [*archive.page(pages.pop()), *tail]
-        while len(tail) > MAX_TAIL_ROWS:
-            pages.append(_put_page(tail[:FULL_PAGE_ROWS], target, ndim))
-            tail = tail[FULL_PAGE_ROWS:]
-    return Table(tuple(pages), tuple(tail))
+@dataclass(slots=True)
+class _Pages:
+    """What rows that do not fit into the snapshot are written to.
+
+    Tables of many variables become too long in one commit. Only some get a page then, and the others in later commits,
+    unless they are twice as long as the snapshot holds.
+    """
+
+    archive: Archive
+    target: Target
+    n_left: int
+
+    def with_rows(self, table: Table, rows: Sequence[object], /, *, ndim: int | None = None) -> Table:
+        """Return a table with more rows."""
+        tail = [*table.tail, *rows]
+        pages = list(table.pages)
+        if len(tail) > (MAX_TAIL_ROWS if self.n_left else 2 * MAX_TAIL_ROWS):
+            self.n_left = max(self.n_left - 1, 0)
+            if pages and pages[-1].n < FULL_PAGE_ROWS:
+                tail = [*self.archive.page(pages.pop()), *tail]
+            while len(tail) > MAX_TAIL_ROWS:
+                pages.append(_put_page(tail[:FULL_PAGE_ROWS], self.target, ndim))
+                tail = tail[FULL_PAGE_ROWS:]
+        return Table(tuple(pages), tuple(tail))
 
 
 def _put_page(rows: Sequence[object], target: Target, ndim: int | None) -> PageRef:
