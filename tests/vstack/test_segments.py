@@ -46,9 +46,9 @@ def opened(monkeypatch):
     """Names of the files that are opened."""
     found = []
 
-    def open_files(given, recipe, how):
+    def open_files(given, *rest, **options):
         found.extend(url.rpartition("/")[2] for url in given)
-        return files.open_files(given, recipe, how)
+        return files.open_files(given, *rest, **options)
 
     monkeypatch.setattr("virtualstack.vstack.segments.open_files", open_files)
     monkeypatch.setattr("virtualstack.vstack.sync.open_files", open_files)
@@ -152,7 +152,7 @@ def test_a_partition_is_made_once(days, opened):
 def test_files_that_could_not_be_reached_are_tried_again(many, monkeypatch, by):
     """A segment that says that files could not be reached holds for its run, even if it says so of all its files."""
 
-    def down(given, recipe, how):
+    def down(given, recipe, how, **_):
         up = [url for url in given if "day0" not in url and "day9" not in url]
         parts, errors = files.open_files({url: given[url] for url in up}, recipe, how) if is_partly_up else ([], {})
         lost = given.keys() - {*errors, *(x.url for x in parts)}

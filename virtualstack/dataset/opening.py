@@ -292,7 +292,7 @@ def open_groups[T](
 
     def attempt(root: ManifestGroup) -> T | ManifestGroup | Exception:
         try:
-            return root if PARTS in root.attributes else open_node(root)
+            return root if _is_part(root) else open_node(root)
         except (ReaderError, StorageError) as error:
             if on_error == "raise":
                 raise
@@ -311,7 +311,7 @@ def _put_together[T](
     reader: str | Reader | None,
 ) -> tuple[list[T], bool]:
     """Open parts as one group if all are parts of the same kind, otherwise separately; return whether they are one."""
-    if not any(isinstance(x, ManifestGroup) for x in opened):
+    if not any(map(_is_part, opened)):
         return cast(list[T], list(opened)), False
 
     def assembled(parts: Sequence[ManifestGroup]) -> T:
@@ -323,7 +323,11 @@ def _put_together[T](
 
     if are_parts_of_one(opened):
         return [assembled(cast(Sequence[ManifestGroup], opened))], True
-    return [assembled([x]) if isinstance(x, ManifestGroup) else x for x in opened], False
+    return [assembled([cast(ManifestGroup, x)]) if _is_part(x) else cast(T, x) for x in opened], False
+
+
+def _is_part(item: object) -> bool:
+    return isinstance(item, ManifestGroup) and PARTS in item.attributes
 
 
 def are_parts_of_one(opened: Sequence[Any], /) -> bool:

@@ -6,7 +6,7 @@ import contextlib
 import math
 import os
 from collections import Counter
-from collections.abc import Callable, Collection, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, fields, replace
 from datetime import UTC, datetime
 from functools import cached_property, wraps
@@ -22,6 +22,7 @@ from numpy.typing import NDArray
 from virtualstack.api.each import open_all, preprocessed
 from virtualstack.combine import CombineOptions, combine_datasets
 from virtualstack.combine.addition import growing_dimension
+from virtualstack.combine.alike import join_alike
 from virtualstack.combine.fitting import Fitting
 from virtualstack.combine.precedence import Candidate, IsGone
 from virtualstack.combine.update import updated
@@ -52,6 +53,7 @@ from virtualstack.scanning.job import check_timeout
 from virtualstack.scanning.one import read_one
 from virtualstack.scanning.workers import ExecutorLike
 from virtualstack.storage import Allow, Storage
+from virtualstack.storage.threads import concurrently
 from virtualstack.vstack import recipe as recipes
 from virtualstack.vstack.format.ledger import Entry
 from virtualstack.vstack.format.snapshot import Snapshot
@@ -275,9 +277,12 @@ def opening_by(recipe: Recipe, how: Sync, /) -> Opening:
 
 
 def open_files(
-    files: Mapping[str, Location], recipe: Recipe, how: Sync, /
+    files: Mapping[str, Location], recipe: Recipe, how: Sync, /, *, together: bool = False
 ) -> tuple[list[Opened], dict[str, Exception]]:
-    """Open files by a recipe; return the parts, and the errors by URL."""
+    """Open files by a recipe; return the parts, and the errors by URL.
+
+    With ``together``, files that are alike are one part.
+    """
     if not files:
         return [], {}
     preprocess, new_dim = recipes.found_preprocess(recipe), recipes.found_new_dim(recipe)
@@ -287,7 +292,7 @@ def open_files(
     opened = open_all(
         xr.Dataset,
         list(files),
-        lambda node, opening: opening.dataset(node),
+        lambda node, _: cast(xr.Dataset, node),  # opened below, together or one by one
         opening_by(recipe, how),
         preprocess=None,
         given=(),
@@ -299,8 +304,25 @@ def open_files(
         with_children=False,
         is_one_index=False,
     )
-    errors, parts = dict(opened.errors), []
-    for url, dataset in zip([x for x in files if x not in errors], cast(list[xr.Dataset], opened.nested), strict=True):
+    opening, errors, parts = opening_by(recipe, replace(how, storage=opened.storage)), dict(opened.errors), []
+    nodes = dict(zip([x for x in files if x not in errors], cast(list[ManifestGroup], opened.nested), strict=True))
+    if together and recipe.dim is not None and preprocess is None and not new_dim and not recipe.labels:
+        parts = list(_cubes(nodes, files, recipe, recipe.dim, opening))
+        for part in parts:
+            for url in part.files:
+                del nodes[url]
+
+    def attempt(url: str) -> xr.Dataset | Exception:
+        try:
+            return opening.dataset(nodes[url])
+        except (ReaderError, StorageError) as error:
+            return error
+
+    urls = list(nodes)
+    for url, dataset in zip(urls, concurrently(attempt, urls, urls), strict=True):
+        if isinstance(dataset, Exception):
+            errors[url] = dataset
+            continue
         try:
             if preprocess is not None:
                 dataset = preprocessed(xr.Dataset, dataset, preprocess, url)
@@ -312,6 +334,32 @@ def open_files(
         except (VirtualStackError, TypeError) as error:
             errors[url] = error
     return parts, errors
+
+
+def _cubes(
+    nodes: Mapping[str, ManifestGroup], files: Mapping[str, Location], recipe: Recipe, dim: str, opening: Opening
+) -> Iterator[Opened]:
+    """Yield cubes of the files that are alike and have valid labels."""
+    urls, joining = list(nodes), CombineOptions.from_options(**joining_by(recipe))
+    for alike in join_alike(list(nodes.values()), dim, opening, joining):
+        own = [urls[i] for i in alike.numbers]
+        alike.dataset.encoding["source"] = own[0]
+        runs = {url: {dim: [(i * alike.n, (i + 1) * alike.n)]} for i, url in enumerate(own)}
+        with contextlib.suppress(CombineError):  # of one of them
+            recipes.check_labels(recipe, alike.dataset)
+            scalars = frozenset([dim] if alike.is_scalar else [])
+            yield Opened(own[0], alike.dataset, {url: files[url] for url in own}, runs, scalars)
+
+
+def joining_by(recipe: Recipe, /) -> dict[str, Any]:
+    """Return the options by which a recipe joins files."""
+    return {
+        "join": recipe.join,
+        "tolerance": pd.Timedelta(recipe.tolerance) if isinstance(recipe.tolerance, str) else recipe.tolerance,
+        "unpack": recipe.unpack,
+        "decode_times": recipe.decode_times,
+        "combine_options": recipe.combine_options or None,
+    }
 
 
 def may_pass(error: Exception, url: str) -> bool:
@@ -425,14 +473,7 @@ class Placing:
                 raise CombineError(
                     f"prefer= returns keys that cannot be compared: {error}", property="prefer"
                 ) from error
-        joining = CombineOptions.from_options(
-            join=recipe.join,
-            tolerance=pd.Timedelta(recipe.tolerance) if isinstance(recipe.tolerance, str) else recipe.tolerance,
-            duplicates=duplicates,
-            unpack=recipe.unpack,
-            decode_times=recipe.decode_times,
-            combine_options=recipe.combine_options or None,
-        )
+        joining = CombineOptions.from_options(duplicates=duplicates, **joining_by(recipe))
         joined = combine_datasets([part.dataset for part in parts], joining, storage=storage)
         return self._as_group(_growing(joined, recipe.dim))
 

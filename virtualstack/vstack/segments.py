@@ -90,11 +90,20 @@ def make_segment(
     if _is_made(store):
         return ManifestGroup(url=own)
     by_url = {x.url: x for x in files}
-    parts, errors = open_files(by_url, recipe, how) if errors is None else ([], dict(errors))
+    parts, errors = open_files(by_url, recipe, how, together=True) if errors is None else ([], dict(errors))
     placing = Placing(Stored(store, EMPTY_STORE), replace(recipe, prefer=None), how, lambda _: False)
     cubes: dict[str, ManifestGroup] = {}
     placed: list[str] = []
-    for alike in _alike(parts, recipe.dim):
+
+    def put(cube: ManifestGroup, within: _Within, scalars: Collection[str]) -> None:
+        told = orjson.dumps({"files": within, "scalars": sorted(scalars)}).decode()
+        cubes[str(len(cubes))] = replace(cube, attributes={**cube.attributes, _FILES: told})
+        placed.extend(x for x, _ in within)
+
+    for part in parts:
+        if len(part.files) > 1:
+            put(placing.group(part), [(url, part.runs[url]) for url in part.files], part.scalars)
+    for alike in _alike([part for part in parts if len(part.files) == 1], recipe.dim):
         rest = alike
         while rest:
             kept, made, misfits = fit_together(rest, placing)
@@ -103,11 +112,7 @@ def make_segment(
                 break
             for cube, within in _located(kept, made[0], placing, how):
                 dims = {dim for _, runs in within for dim in runs}
-                scalars = sorted(dim for dim in dims if not kept[0].dataset[dim].ndim)
-                told = orjson.dumps({"files": within, "scalars": scalars}).decode()
-                attributes = {**cube.attributes, _FILES: told}
-                cubes[str(len(cubes))] = replace(cube, attributes=attributes)
-                placed += [x for x, _ in within]
+                put(cube, within, {dim for dim in dims if not kept[0].dataset[dim].ndim})
             rest = [part for part in rest if part.url in misfits]
     rows = [Entry.of(by_url[x], "placed", since=begin) for x in placed]
     for bad, error in errors.items():

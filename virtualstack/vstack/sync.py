@@ -439,7 +439,7 @@ class _Gathered:
             make_segments(objects.url, recipe, list(missing.values()), how)
             self._add_ready(objects, todo, recipe, how, is_last=True)
             missing = self._missing(todo)
-        parts, errors = open_files(missing, recipe, how)
+        parts, errors = open_files(missing, recipe, how, together=True)
         self.parts += parts
         self.errors |= {url: (missing[url], error) for url, error in errors.items()}
 
