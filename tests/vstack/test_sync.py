@@ -694,7 +694,9 @@ def test_an_update_is_noted_in_the_ledger(days, monkeypatch):
     repository = repository.update(["day5.nc", "other6.nc"])
     assert repository.ledger().counts == {"placed": 4}
     opened = {}
-    monkeypatch.setattr("virtualstack.vstack.sync.open_files", lambda files, *_: opened.update(files) or ([], {}))
+    monkeypatch.setattr(
+        "virtualstack.vstack.sync.open_files", lambda files, *_, **how: opened.update(files) or ([], {})
+    )
     done = repository.sync()
     assert (done.repository.snapshot.number, done.table.empty, opened) == (1, True, {})
 
