@@ -141,6 +141,8 @@ def test_storage_options_are_of_the_place_of_the_url(s3_server, tmp_path):
     xr.testing.assert_identical(
         xr.open_dataset(path, engine="virtualstack", storage_options=None), xr.open_dataset(path)
     )
+    with pytest.raises(TypeError, match=r"xr.open_dataset\('r.json', engine='virtualstack'\)"):
+        xr.open_dataset("reference://", engine="virtualstack", storage_options={"fo": "r.json"})
     with pytest.raises(TypeError, match=r"storage= and storage_options= were given; leave out storage_options="):
         xr.open_dataset(url, engine="virtualstack", storage={"s3://bucket": s3_server.options}, storage_options={})
 

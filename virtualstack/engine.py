@@ -403,6 +403,9 @@ def _opened(
         )
     if is_url and storage is None and "storage_options" in others:
         storage = {split_url(absolute_url(obj))[0]: others["storage_options"] or {}}
+    if is_url and os.fspath(obj).startswith("reference://"):  # fsspec's way to open kerchunk references with zarr
+        refs = (others.get("storage_options") or {}).get("fo", "refs.json")
+        raise TypeError(f"give the references themselves: xr.open_dataset({refs!r}, engine='virtualstack')")
     opening = Opening.from_options(storage=storage, is_tree=is_tree, **options)
     reader = _choose_reader(reader, at)
     for name, value in others.items():

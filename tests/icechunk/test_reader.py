@@ -301,9 +301,13 @@ def test_a_repository_in_azure(tmp_path):
     session.commit("values")
     got = xr.open_dataset("az://cubes/one", engine="virtualstack", storage=storage)
     np.testing.assert_array_equal(got["t"].values, ds["t"].values)
-    ds.virtual.to_icechunk("az://cubes/two", storage=storage)
-    got = xr.open_dataset("az://cubes/two", engine="virtualstack", reader="icechunk", storage=storage)
-    np.testing.assert_array_equal(got["t"].values, ds["t"].values)
+    for url in ("az://cubes/two", "abfs://cubes/three", f"abfss://cubes@{ACCOUNT}.dfs.core.windows.net/four"):
+        place = {url: storage["az://cubes"]}
+        ds.virtual.to_icechunk(url, storage=place)
+        got = xr.open_dataset(url, engine="virtualstack", reader="icechunk", storage=place)
+        np.testing.assert_array_equal(got["t"].values, ds["t"].values)
+    with pytest.raises(UnsupportedFeatureError, match="name of the account"):
+        vs.open_virtual_dataset("abfs://cubes/three", reader="icechunk", storage={"abfs://cubes": {}})
 
 
 @pytest.mark.skipif(find_program() is None, reason="needs Azurite: npm install -g azurite")

@@ -27,10 +27,18 @@ def repository_storage(icechunk: Any, url: str, storage: Storage, /, *, create: 
         return icechunk.http_storage(url, headers=None if headers is None else dict(headers))
     root, key = split_url(url)
     place = root.partition("://")[2].rstrip("/")
-    if url.startswith("az://") and isinstance(storage.find(url)[1] or {}, dict):
+    if url.startswith(("az://", "azure://", "abfs://", "abfss://")) and isinstance(storage.find(url)[1] or {}, dict):
         options = _options("az", url, storage)
-        if account := options.get("account_name", os.environ.get("AZURE_STORAGE_ACCOUNT_NAME")):
-            return icechunk.azure_storage(account=account, container=place, prefix=key, **_azure_options(options, url))
+        container, _, host = place.partition("@")
+        named = host.partition(".")[0] or options.get("account_name")
+        if account := named or os.environ.get("AZURE_STORAGE_ACCOUNT_NAME"):
+            more = _azure_options(options, url)
+            return icechunk.azure_storage(account=account, container=container, prefix=key, **more)
+        raise UnsupportedFeatureError(
+            f"'{url}': Icechunk needs the name of the account: storage={{'{root}': {{'account_name': '...'}}}}",
+            url=url,
+            feature="account_name",
+        )
     if url.startswith(("gs://", "gcs://")) and isinstance(storage.find(url)[1] or {}, dict):
         return icechunk.gcs_storage(bucket=place, prefix=key, **_google_options(_options("gs", url, storage), url))
     given = find_s3_options(url, storage)
