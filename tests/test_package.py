@@ -98,6 +98,27 @@ def test_a_first_open_imports_little(tmp_path, name, opens, most):
     assert len([x for x in added if x.startswith("virtualstack")]) <= most
 
 
+RUN = """
+for days in "01", "0123":
+    recipe = vs.Recipe([sys.argv[1] + f"/[{days}].nc"], dim="time", unpack=True)
+    url = sys.argv[1] + "/x.vstack"
+    vs.Repository.open(url).sync(recipe=recipe) if "2" in days else vs.Repository.build(url, recipe)
+"""
+
+
+@pytest.mark.parametrize("is_scalar", [True, False])
+def test_a_run_imports_no_dask(tmp_path, is_scalar):
+    """Its import takes longer than a run that finds a few files; xarray imports it to look at the type of values."""
+    packed = {"a": {"dtype": "i2", "scale_factor": 0.5, "_FillValue": -1}}
+    for day in range(4):
+        file = xr.Dataset({"a": (("time", "x"), [[0.5, 1.5]])}, {"time": [np.datetime64(f"2000-01-0{day + 1}", "ns")]})
+        file = file.assign_coords(x=[0.0, 1.0]).isel(time=0 if is_scalar else slice(None))
+        file.to_netcdf(tmp_path / f"{day}.nc", engine="h5netcdf", encoding=packed)
+    done = run(COLD.format(RUN), str(tmp_path))
+    assert done.returncode == 0, done.stderr
+    assert "dask.array" not in json.loads(done.stdout)
+
+
 # -- what is public ---------------------------------------------------------------------------------------------
 
 

@@ -275,7 +275,7 @@ def _join(name: str, members: Sequence[xr.Variable], parts: Sequence[Part], dim:
         loaded.encoding = dict(first.encoding)
         return loaded
     data: Any = joined(cast(Any, arrays), first.dims.index(dim))
-    return xr.Variable(first.dims, data, first.attrs, first.encoding)
+    return xr.Variable(first.dims, data, first.attrs, first.encoding, fastpath=True)
 
 
 def check_calendars(name: str, parts: Sequence[Part], values: Sequence[NDArray[Any]], /) -> None:

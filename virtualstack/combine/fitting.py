@@ -166,7 +166,7 @@ def _fitted_variable(name: str, part: Part, stored: Part, storage: Storage) -> x
             return loaded_variable(name, mine, storage, url=part.source)
         variable = unpacked_like(variable, mine, its)
         mine = cast(ManifestArray, virtual_array(variable))
-        return xr.Variable(variable.dims, numbers_like(mine, its), variable.attrs, variable.encoding)
+        return xr.Variable(variable.dims, numbers_like(mine, its), variable.attrs, variable.encoding, fastpath=True)
     if its is None:
         return variable
     encoding = {**its.cf, **({} if its.dtype.kind in TEXT else {"dtype": its.dtype})}

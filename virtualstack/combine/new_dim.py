@@ -201,9 +201,10 @@ def with_new_dim(
     if own is not None and not is_scalar:
         why = f"'{dim}' is already a variable of {part.called}, and cannot be a new dimension"
         raise _refusal(dim, part, why, Remedy("give the new dimension another name"), Remedy("drop the variable"))
-    changed = {dim: xr.Variable((dim,), [label])}
-    if own is not None:
-        changed = {dim: xr.Variable((dim,), np.asarray([label], own.dtype), own.attrs, own.encoding)}
+    if own is None:
+        changed = {dim: xr.Variable((dim,), [label])}
+    else:  # to look at the type of its values, xarray would import dask
+        changed = {dim: xr.Variable((dim,), np.asarray([label], own.dtype), own.attrs, own.encoding, fastpath=True)}
     bounds = {part.variables[name].attrs.get("bounds") for name in part.indexes} if rules.join == "outer" else set()
     for name, variable in part.variables.items():
         is_fixed = name in bounds and name not in like and has_no_missing_number(variable, may_unpack=False)
@@ -216,5 +217,5 @@ def with_new_dim(
         ):
             array = virtual_array(variable)
             data = variable.values[None] if array is None else array[None]
-            changed[name] = xr.Variable((dim, *variable.dims), data, variable.attrs, variable.encoding)
+            changed[name] = xr.Variable((dim, *variable.dims), data, variable.attrs, variable.encoding, fastpath=True)
     return part.with_variables(changed, coordinates=[dim])

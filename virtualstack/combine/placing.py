@@ -174,7 +174,7 @@ class Placing:
         data: Any = self._assembled(name, array, {cell: shown for cell, (shown, _) in merged.items()}, (), ())
         is_changed |= data.dtype != array.dtype
         kept = {key: x for key, x in variable.encoding.items() if key not in CF_KEYS or not is_changed}
-        return xr.Variable(variable.dims, data, variable.attrs, {**kept, **packed_encoding(data)})
+        return xr.Variable(variable.dims, data, variable.attrs, {**kept, **packed_encoding(data)}, fastpath=True)
 
     def _list_cells(self, name: str, number: int) -> Iterator[tuple[_Cell, tuple[int, ...]]]:
         """Yield the cells of segments in which a part has a variable, and the part's first elements in each."""

@@ -237,7 +237,9 @@ def _check_distinct(dim: str, part: Part, labels: _Index) -> None:
 
 
 def _label_index(dim: str, labels: Any) -> _Index:
-    return xr.Variable((dim,), np.atleast_1d(labels)).to_index()
+    values = np.atleast_1d(labels)
+    is_plain = values.dtype.kind in "iuf" or values.dtype == "M8[ns]"
+    return xr.Variable((dim,), values, fastpath=is_plain).to_index()
 
 
 def _differing(old: Part, parts: Sequence[Part], dim: str) -> list[str]:

@@ -185,9 +185,11 @@ def encoded_variable(name: str, variable: xr.Variable, /) -> xr.Variable:
             Remedy("leave it out with", drop_variables=[name]),
             variable=name,
         ) from error
-    loaded = xr.Variable(variable.dims, values, variable.attrs)
+    loaded = xr.Variable(variable.dims, values, variable.attrs, fastpath=True)
     _check_unpacked(name, loaded)
-    times = xr.coders.CFDatetimeCoder(use_cftime=True) if loaded.dtype.kind == "O" else True
+    how: dict[str, Any] = {"stack_char_dim": False, "concat_characters": loaded.dtype.kind not in "biufcmM"}
+    if loaded.dtype.kind == "O":
+        how["decode_times"] = xr.coders.CFDatetimeCoder(use_cftime=True)
     for drop in ((), _PACKING):
         kept = {key: value for key, value in encoding.items() if key not in drop}
         # xarray adds a _FillValue of NaN to floats if the encoding does not have one; None prevents this.
@@ -199,7 +201,8 @@ def encoded_variable(name: str, variable: xr.Variable, /) -> xr.Variable:
                 if encoded.attrs.keys() == loaded.attrs.keys() and encoded.dtype == loaded.dtype:
                     return encoded  # the values are stored unchanged
                 encoded.encoding = {}  # a _FillValue of None in the encoding would count as a fill value
-                decoded = conventions.decode_cf_variable(name, encoded, decode_times=times, stack_char_dim=False)
+                # the decoding of text, called in vain, would import dask; it copies attributes, which others take out
+                decoded = conventions.decode_cf_variable(name, encoded.copy(deep=False), **how)
             except (ValueError, TypeError, KeyError, OverflowError, NotImplementedError):  # KeyError: "nanoseconds"
                 continue
         if _same_values(decoded, loaded):
