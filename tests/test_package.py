@@ -309,6 +309,22 @@ def test_a_process_that_reads_grib_ends_well(first, tmp_path):
     assert (found.returncode, found.stdout) == (0, "24\n"), found.stderr
 
 
+def test_rasterio_reads_from_servers_in_a_process_that_reads_grib(tmp_path):
+    """It crashes if eccodes was loaded before it."""
+    make_grib = pytest.importorskip("tests.data.make_grib")
+    tifffile = pytest.importorskip("tifffile")
+    pytest.importorskip("rasterio")
+    make_grib.write(tmp_path / "a.grib", [make_grib.message()])
+    tifffile.imwrite(tmp_path / "a.tif", np.full((64, 64), 3, np.uint8))
+    program = (
+        "import sys\nimport virtualstack as vs\nvs.open_virtual_dataset(sys.argv[1])\nimport rasterio\n"
+        "print(int(rasterio.open(f'/vsicurl/{sys.argv[2]}').read().sum()))"
+    )
+    with RangeServer(tmp_path) as server:
+        found = run(program, str(tmp_path / "a.grib"), server.url("a.tif"))
+    assert (found.returncode, found.stdout) == (0, "12288\n"), found.stderr
+
+
 def test_without_pyproj_eccodes_is_loaded_all_the_same():
     pytest.importorskip("eccodes")
     without = (

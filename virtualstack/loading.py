@@ -12,15 +12,15 @@ from typing import Any, NoReturn
 _ECCODES = {"eccodes", "gribapi"}
 
 
-def before_eccodes(*modules: str) -> None:
-    """Import modules that are installed, if eccodes is installed too and not loaded yet.
+def before_eccodes() -> None:
+    """Import pyproj and rasterio, as far as they are installed, if eccodes is installed too and not loaded yet.
 
     eccodes' package `findlibs` loads its libraries with ``RTLD_GLOBAL``, so that libraries that are loaded later use
     them in place of their own (seen with the wheels of eccodes 2.50). pyproj 3.8 and eccodes then both destroy the
-    global objects of one PROJ, and the process aborts when it ends. rasterio reads from servers by another libcurl.
+    global objects of one PROJ, and the process aborts when it ends. rasterio crashes when it reads from a server.
     """
     if not _ECCODES & sys.modules.keys() and find_spec("eccodes") is not None:
-        for module in modules:
+        for module in ("pyproj", "rasterio"):
             with contextlib.suppress(ImportError):
                 importlib.import_module(module)
 
@@ -32,7 +32,7 @@ def __getattr__(name: str) -> NoReturn:
     of rioxarray loads pyproj and rasterio. It warns of entry points without an object, and goes on without them.
     """
     if name == "libraries":
-        before_eccodes("pyproj", "rasterio")
+        before_eccodes()
         warnings.filterwarnings("ignore", "Engine 'VirtualStack' loading failed", RuntimeWarning)
     raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
 

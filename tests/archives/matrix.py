@@ -421,7 +421,7 @@ def written(page: str) -> str:
 if __name__ == "__main__":
     from virtualstack.loading import before_eccodes
 
-    before_eccodes("pyproj", "rasterio")
+    before_eccodes()
     from tests.archives.usual import make
 
     with tempfile.TemporaryDirectory() as scratch:

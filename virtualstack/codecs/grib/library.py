@@ -13,8 +13,8 @@ from virtualstack.loading import before_eccodes
 
 @functools.cache
 def import_eccodes() -> ModuleType:
-    """Import eccodes, and pyproj before it."""
-    before_eccodes("pyproj")
+    """Import eccodes, and before it what would crash after it."""
+    before_eccodes()
     return _imported("eccodes")
 
 
