@@ -8,7 +8,6 @@ import uuid
 from collections import deque
 from collections.abc import Callable, Sequence
 from concurrent.futures import Future
-from http import HTTPStatus
 from typing import Protocol, runtime_checkable
 from weakref import WeakSet
 
@@ -118,6 +117,7 @@ def check_most(size: int, /, most: int | None, *, url: str) -> None:
         )
 
 
+_NOT_IMPLEMENTED = 501  # status of HTTP; the module http costs time in the first open of a process
 _CHECKED: WeakSet[object] = WeakSet()
 """Servers that refuse to replace an object if the request says so."""
 
@@ -136,7 +136,7 @@ def check_conditions(target: Target, key: str, /, *, server: object, create: Cal
     try:
         is_replaced = create(probe, b"1") and create(probe, b"1")
     except StorageError as error:
-        if error.status != HTTPStatus.NOT_IMPLEMENTED:
+        if error.status != _NOT_IMPLEMENTED:
             raise
         is_replaced, does = True, "does not know"
     if not folder:  # beside files of a user nothing stays; in a store the next process finds it
