@@ -86,6 +86,19 @@ def test_a_damaged_directory_leaves_the_images_before_it(damage, tmp_path):
     assert "image 2 and those after it are left out" in vds.virtual.report().to_string()
 
 
+def test_a_damaged_directory_behind_an_image_that_tifffile_describes(tmp_path):
+    """Its axes are those of all images, which nobody can read; the first one is there, as with GDAL."""
+    path, page = tmp_path / "a.tif", np.arange(64, dtype="u1").reshape(8, 8)
+    with tifffile.TiffWriter(path) as file:
+        file.write(page)
+        file.write(page)
+    with tifffile.TiffFile(path) as file:
+        overwrite(path, file.pages[1].offset, b"\0\0")
+    with pytest.warns(UserWarning, match="image 1 and those after it are left out"):
+        vds = vs.open_virtual_dataset(path)
+    np.testing.assert_array_equal(vds.virtual.open()["band_data"][0].values, page)
+
+
 def test_directories_that_overlap_end_soon(tmp_path):
     """Each byte begins a directory of thousands of tags, with the next byte as the one that follows."""
     n = 1 << 20

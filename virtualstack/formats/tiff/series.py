@@ -46,7 +46,7 @@ def _find(structure: TiffStructure, images: Images, source: Source, damage: list
         if not directories:
             raise
         damage.append(_damaged(len(directories), error))
-    dialect = detect_dialect(structure, directories)
+    dialect = None if damage else detect_dialect(structure, directories)  # its axes are those of all images
     note = None
     if dialect is not None:
         note = dialect_note(dialect, structure, directories)
