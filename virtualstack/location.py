@@ -13,7 +13,7 @@ from typing import Literal, Protocol
 import numpy as np
 from numpy.typing import NDArray
 
-from virtualstack.errors import StorageError
+from virtualstack.errors import Remedy, StorageError
 from virtualstack.system import path_in_url, url_path
 
 BYTES = "bytes://"
@@ -243,7 +243,7 @@ def absolute_url(path: str | bytes | os.PathLike[str], /) -> str:
     text = os.fsdecode(path)
     url = _absolute_url(text)
     if url is None and "\0" in text:
-        raise StorageError(f"{text!r} has a NUL, which no path has: name another file")
+        raise StorageError(f"{text!r} has a NUL, which no path has", Remedy("name another file"))
     return _file_url(os.path.expanduser(text)) if url is None else url
 
 
@@ -253,7 +253,9 @@ def _absolute_url(text: str) -> str | None:
     try:
         text.encode()
     except UnicodeEncodeError as error:
-        raise StorageError(f"{text!r} is not UTF-8, as references and URLs must be: rename the file") from error
+        raise StorageError(
+            f"{text!r} is not UTF-8, as references and URLs must be", Remedy("rename the file")
+        ) from error
     match = _SCHEME.match(text)
     if match is None:
         return None

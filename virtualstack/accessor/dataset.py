@@ -13,7 +13,7 @@ import xarray as xr
 from virtualstack.accessor.facts import AccessorFacts, checked_letters, without_refusals
 from virtualstack.accessor.targets import Targets
 from virtualstack.api.values import VALUE_OPTIONS, ValueOptions
-from virtualstack.errors import folding_methods
+from virtualstack.errors import Remedy, folding_methods
 from virtualstack.options import VALUES, with_options
 from virtualstack.printable import counted, first_names
 
@@ -387,7 +387,8 @@ class VirtualAccessor(Targets, AccessorFacts):
             made = subchunk(array, dims.index(dim), length)
             if isinstance(made, str):
                 raise WriterError(
-                    f"variable '{name}' cannot be split along '{dim}': {made}. Leave it as it is, or write its values",
+                    f"variable '{name}' cannot be split along '{dim}': {made}",
+                    Remedy("leave it as it is, or write its values"),
                     variable=name,
                     feature="subchunk",
                 )

@@ -491,7 +491,7 @@ def read_list(text: str, /) -> list[str]:
     StorageError
         The list cannot be read, or is empty.
     """
-    from virtualstack.errors import StorageError
+    from virtualstack.errors import Remedy, StorageError
 
     if not text.startswith("@"):
         return [text]
@@ -503,7 +503,9 @@ def read_list(text: str, /) -> list[str]:
         raise StorageError(f"the list '{text[1:]}' cannot be read: {error}", url=text[1:]) from error
     found = [line for line in map(str.strip, lines.removeprefix("\ufeff").splitlines()) if line]
     if not found:
-        raise StorageError(f"the list '{text[1:]}' is empty. Write one path, pattern or URL on each line", url=text[1:])
+        raise StorageError(
+            f"the list '{text[1:]}' is empty", Remedy("write one path, pattern or URL on each line"), url=text[1:]
+        )
     return found
 
 

@@ -209,7 +209,7 @@ def relocate(
 
 def _check_folder(folder: str, repository: Repository) -> None:
     """Refuse a new folder that does not exist, or has no file. Web servers cannot list theirs."""
-    from virtualstack.errors import SourceNotFoundError
+    from virtualstack.errors import Remedy, SourceNotFoundError
     from virtualstack.location import absolute_url, join_url
     from virtualstack.storage.target import UnlistableError
 
@@ -221,7 +221,9 @@ def _check_folder(folder: str, repository: Repository) -> None:
         return
     if first is None:
         raise SourceNotFoundError(
-            f"there is no file in the new folder '{url}'. Copy or move the files first, or correct NEW", url=url
+            f"there is no file in the new folder '{url}'",
+            Remedy("copy or move the files first, or correct NEW"),
+            url=url,
         )
 
 

@@ -202,7 +202,8 @@ def _check_dims(parts: Sequence[Part], dims: Sequence[str | None]) -> None:
             continue
         if dims.count(dim) > 1:
             raise CombineError(
-                f"concat_dim={list(dims)} names '{dim}' twice; name another dimension for each level of lists",
+                f"concat_dim={list(dims)} names '{dim}' twice",
+                Remedy("name another dimension for each level of lists"),
                 variable=dim,
                 property="dimension",
             )
@@ -234,7 +235,9 @@ def _shape(item: Nested[Part], dims: Sequence[str | None]) -> list[int]:
             )
         return []
     if not dims:
-        raise CombineError("lists are nested deeper than concat_dim has dimensions. Name one dimension for each level")
+        raise CombineError(
+            "lists are nested deeper than concat_dim has dimensions", Remedy("name one dimension for each level")
+        )
     if not item:
         raise CombineError("there are no datasets to combine")
     shapes = [_shape(x, dims[1:]) for x in item]

@@ -13,7 +13,7 @@ from xarray.indexes import PandasIndex
 
 from virtualstack.combine.absent import Absent
 from virtualstack.dataset import INHERITED, get_refusals, make_index, to_group, virtual_array, with_refusals
-from virtualstack.errors import CombineError, naming_group
+from virtualstack.errors import CombineError, Remedy, naming_group
 from virtualstack.manifests import ChunkManifest, ManifestGroup, Refusal, with_inherited
 
 
@@ -195,7 +195,8 @@ def each_node(
             having, other = (stored, group) if path in nodes else (group, stored)
             raise CombineError(
                 f"group '{path}' is in '{having.url}' and not in '{other.url}', but an addition must have the "
-                "groups of the store. Leave the group out, or write a separate store",
+                "groups of the store",
+                Remedy("leave the group out, or write a separate store"),
                 variable=path,
                 property="presence",
                 left=path in nodes,

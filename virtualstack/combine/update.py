@@ -303,7 +303,8 @@ def _axis(dim: str, old: Part, parts: Sequence[Part], more: Any) -> StoreAxis:
         dtypes.append(more.dtype)
         if wanted[-1].hasnans:
             raise CombineError(
-                f"labels= contains NaN or NaT, which cannot be a label of '{dim}'. Leave it out",
+                f"labels= contains NaN or NaT, which cannot be a label of '{dim}'",
+                Remedy("leave it out"),
                 variable=dim,
                 property="labels",
                 left_url=old.source,

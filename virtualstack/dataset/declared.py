@@ -220,7 +220,8 @@ def _edited_encoding(
         if edits.get(key) is not None:
             raise WriterError(
                 f"variable '{name}' of '{array.a_url()}' has {key} = {known!r} in its attributes and "
-                f"{value!r} in its encoding, and both were set. Remove one of them",
+                f"{value!r} in its encoding, and both were set",
+                Remedy("remove one of them"),
                 variable=name,
                 feature=key,
             )

@@ -44,7 +44,8 @@ def to_group(dataset: xr.Dataset, /) -> ManifestGroup:
         if not isinstance(name, str) or "/" in name or not name:
             raise WriterError(
                 f"variable {name!r} has a name that no format can store. Names are text, are not empty, and "
-                "have no '/'. Rename it",
+                "have no '/'",
+                Remedy("rename it"),
                 variable=str(name),
                 feature="name",
             )
@@ -152,7 +153,8 @@ def _text(name: str, values: NDArray[Any]) -> NDArray[Any]:
     for odd in (x for x in flat if not isinstance(x, str)):
         raise WriterError(
             f"loaded variable '{name}' contains objects such as {odd!r}, but only numbers, dates and strings "
-            "can be written. Convert them, or drop the variable",
+            "can be written",
+            Remedy("convert them, or drop the variable"),
             variable=name,
             feature="object dtype",
         )

@@ -467,7 +467,7 @@ def _by_magic(source: Source) -> Format | None:
     path = url.partition("?")[0].lower()
     if not size:
         raise MalformedFileError(
-            f"'{url}' is empty (0 bytes): its download or writing failed; fetch it again", url=url, offset=0
+            f"'{url}' is empty (0 bytes): its download or writing failed", Remedy("fetch it again"), url=url, offset=0
         )
     head = source.read(0, min(size, _HEAD_BYTES))
     text = head.lstrip(b"\xef\xbb\xbf \t\r\n")

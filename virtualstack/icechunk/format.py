@@ -18,7 +18,7 @@ import pandas as pd
 import pyarrow as pa
 from numpy.typing import NDArray
 
-from virtualstack.errors import MalformedFileError, MissingDependencyError
+from virtualstack.errors import MalformedFileError, MissingDependencyError, Remedy
 from virtualstack.location import Location, is_http
 from virtualstack.manifests import ENTRY, FIRST, INLINE, ChunkManifest
 from virtualstack.manifests.cells import check_count
@@ -97,11 +97,12 @@ def _unpacked(data: bytes, where: str) -> bytes:
     """Return the flatbuffer of a manifest file."""
     header = data[:_HEADER_BYTES]
     if len(header) < _HEADER_BYTES or not header.startswith(_MAGIC) or header[37] != _MANIFEST:
-        raise MalformedFileError(f"'{where}' is not a manifest file of Icechunk; restore it")
+        raise MalformedFileError(f"'{where}' is not a manifest file of Icechunk", Remedy("restore it"))
     if header[36] not in _VERSIONS or header[38] not in (_PLAIN, _ZSTD):
         raise MalformedFileError(
             f"'{where}' has version {header[36]} of the specification and compression {header[38]}; versions "
-            f"{_VERSIONS} and compressions {(_PLAIN, _ZSTD)} are supported. Update virtualstack, or restore the file"
+            f"{_VERSIONS} and compressions {(_PLAIN, _ZSTD)} are supported",
+            Remedy("update virtualstack, or restore the file"),
         )
     if header[38] == _PLAIN:
         return data[_HEADER_BYTES:]
@@ -109,7 +110,7 @@ def _unpacked(data: bytes, where: str) -> bytes:
         with pa.CompressedInputStream(pa.BufferReader(memoryview(data)[_HEADER_BYTES:]), "zstd") as stream:
             unpacked: bytes = stream.read(_MAX_BYTES)
     except OSError as error:
-        raise MalformedFileError(f"'{where}' cannot be decompressed: {error}; restore it") from error
+        raise MalformedFileError(f"'{where}' cannot be decompressed: {error}", Remedy("restore it")) from error
     return unpacked
 
 
@@ -126,7 +127,9 @@ class _Flatbuffer:
         """Return the values at some positions."""
         n = len(self.data) - np.dtype(kind).itemsize + 1
         if at.size and (n < 1 or int(at.min()) < 0 or int(at.max()) >= n):
-            raise MalformedFileError(f"'{self.where}' is damaged: it refers to bytes past its end; restore it")
+            raise MalformedFileError(
+                f"'{self.where}' is damaged: it refers to bytes past its end", Remedy("restore it")
+            )
         if not at.size:
             return np.zeros(0, kind)
         found: NDArray[np.generic] = np.ndarray((n,), kind, self.data, strides=(1,))[at]
@@ -148,7 +151,9 @@ class _Flatbuffer:
         offsets = np.zeros(len(tables), np.int64)
         offsets[has] = self.numbers(vtables[has] + slot, "<u2")
         if required and not offsets.all():
-            raise MalformedFileError(f"'{self.where}' is damaged: it lacks a field that every manifest has; restore it")
+            raise MalformedFileError(
+                f"'{self.where}' is damaged: it lacks a field that every manifest has", Remedy("restore it")
+            )
         return np.where(offsets > 0, tables + offsets, 0)
 
     def follow(self, at: NDArray[np.int64], /) -> NDArray[np.int64]:
@@ -176,8 +181,8 @@ def _checksums(buffer: _Flatbuffer, refs: NDArray[np.int64], n_axes: int) -> Che
     index = buffer.follow(buffer.field(refs[rows], _REF_INDEX))
     if (buffer.numbers(index) != n_axes).any():
         raise MalformedFileError(
-            f"'{buffer.where}' is damaged: its chunks should have indexes of {n_axes} numbers, as the array has "
-            "axes. Restore it"
+            f"'{buffer.where}' is damaged: its chunks should have indexes of {n_axes} numbers, as the array has axes",
+            Remedy("restore it"),
         )
     cells = [buffer.numbers(index + 4 + 4 * axis) for axis in range(n_axes)]
     keys = np.full(len(refs), None, object)
@@ -200,7 +205,7 @@ def _texts(buffer: _Flatbuffer, at: NDArray[np.int64]) -> NDArray[np.object_]:
         try:
             found[own] = [x.tobytes().decode() for x in buffer.take(at[own] + 4, f"V{length}")]
         except UnicodeDecodeError as error:
-            raise MalformedFileError(f"'{buffer.where}' has an etag that is not UTF-8; restore it") from error
+            raise MalformedFileError(f"'{buffer.where}' has an etag that is not UTF-8", Remedy("restore it")) from error
     return found
 
 
@@ -254,7 +259,7 @@ def url_from_icechunk(url: str, /) -> str:
         return unquote(url, errors="strict")
     except UnicodeDecodeError as error:
         raise MalformedFileError(
-            f"'{url}' has percent-encoded bytes that are not UTF-8. Write the reference again"
+            f"'{url}' has percent-encoded bytes that are not UTF-8", Remedy("write the reference again")
         ) from error
 
 
@@ -303,7 +308,8 @@ def place_batches(
         rows = _rows(cells, grid, where)
         if max(int(offsets.max(initial=0)), int(lengths.max(initial=0))) >= 1 << 62:
             raise MalformedFileError(
-                f"'{where}' has a chunk with an offset or length of 2^62 bytes or more. Write the references again"
+                f"'{where}' has a chunk with an offset or length of 2^62 bytes or more",
+                Remedy("write the references again"),
             )
         found = np.zeros(len(kinds), ENTRY)
         found["offset"], found["length"] = offsets, lengths

@@ -17,6 +17,7 @@ from zarr.core.buffer import cpu
 from zarr.core.sync import sync
 
 from virtualstack.errors import (
+    Remedy,
     SourceNotFoundError,
     StorageError,
     UnsupportedFeatureError,
@@ -145,7 +146,9 @@ class Icechunk:
             repository = icechunk.Repository.open(place)
         except icechunk.IcechunkError as error:
             raise StorageError(
-                f"'{url}' cannot be opened by Icechunk: {read_reason(error)}. Check the URL and storage=", url=url
+                f"'{url}' cannot be opened by Icechunk: {read_reason(error)}",
+                Remedy("check the URL and storage="),
+                url=url,
             ) from error
         try:
             return repository, repository.readonly_session(**self._version())
@@ -219,7 +222,8 @@ def _manifests(snapshot: Any, url: str) -> dict[str, _Files]:
     except (KeyError, TypeError) as error:
         raise UnsupportedFeatureError(
             f"'{url}': this version of icechunk does not list the manifest files of a snapshot as version 2.3 does "
-            f"({error!r}). Install icechunk 2.3",
+            f"({error!r})",
+            Remedy("install icechunk 2.3"),
             url=url,
             feature="manifest files",
         ) from error
@@ -241,7 +245,7 @@ def _group(
     if "zarr.json" not in documents:
         if url is None or documents:
             raise SourceNotFoundError(
-                f"there is no group '/{path}' in the {where}. Check the path of the group", url=url
+                f"there is no group '/{path}' in the {where}", Remedy("check the path of the group"), url=url
             )
         documents["zarr.json"] = b'{"node_type": "group"}'  # the repository is new and still empty
     metadata = {key: parse_json(data, where=f"{key}' of '{where}") for key, data in documents.items()}

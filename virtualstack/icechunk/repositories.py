@@ -7,7 +7,7 @@ from collections.abc import Iterable
 from typing import Any
 
 from virtualstack.combine.members import Mode
-from virtualstack.errors import StorageError, WriterError
+from virtualstack.errors import Remedy, StorageError, WriterError
 from virtualstack.icechunk.append import writing
 from virtualstack.icechunk.format import import_icechunk, read_reason
 from virtualstack.icechunk.places import find_s3_options, repository_storage
@@ -74,7 +74,9 @@ def save_icechunk(
             _delete(url, reached)
         if isinstance(error, icechunk.IcechunkError):
             raise StorageError(
-                f"'{url}' cannot be written by Icechunk: {read_reason(error)}. Check the URL and storage=", url=url
+                f"'{url}' cannot be written by Icechunk: {read_reason(error)}",
+                Remedy("check the URL and storage="),
+                url=url,
             ) from error
         raise
 

@@ -108,7 +108,8 @@ def check_store(store: Any, /) -> Any:
         )
     if store.read_only:
         raise WriterError(
-            "this session of Icechunk is read-only. Open a writable one: repo.writable_session('main')",
+            "this session of Icechunk is read-only",
+            Remedy("open a writable one: repo.writable_session('main')"),
             feature="read-only session",
         )
     return store

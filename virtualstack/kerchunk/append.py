@@ -50,7 +50,8 @@ def to_kerchunk(
     )
     if target is None and (append_dim is not None or mode == "a"):
         raise WriterError(
-            "append_dim= and mode='a' add to existing references, but no target was given. Pass their path or URL",
+            "append_dim= and mode='a' add to existing references, but no target was given",
+            Remedy("pass their path or URL"),
             feature="append_dim",
         )
     if target is None or (addition is None and mode == "w" and not path):

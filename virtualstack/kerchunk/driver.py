@@ -152,7 +152,8 @@ class KerchunkDriver:
             raise ReaderError(f"the module '{module}' has no driver '{name}'. Check driver='{self.driver}'", url=url)
         if not callable(found):
             raise ReaderError(
-                f"driver='{self.driver}' names a {type(found).__name__}, not a class or function. Check the name",
+                f"driver='{self.driver}' names a {type(found).__name__}, not a class or function",
+                Remedy("check the name"),
                 url=url,
             )
         return found  # type: ignore[no-any-return]
@@ -162,7 +163,9 @@ class KerchunkDriver:
         if module in _OF_THE_EXTRA and find_spec(module) is None:
             return MissingDependencyError(what, extra="kerchunk", url=url)
         return ReaderError(
-            f"{what} needs the module '{error.name or 'that it names'}'. Install the package that provides it", url=url
+            f"{what} needs the module '{error.name or 'that it names'}'",
+            Remedy("install the package that provides it"),
+            url=url,
         )
 
     def _words(self) -> str:

@@ -14,7 +14,7 @@ import pyarrow.compute as pc
 import pyarrow.parquet as pq
 from numpy.typing import NDArray
 
-from virtualstack.errors import MalformedFileError
+from virtualstack.errors import MalformedFileError, Remedy
 from virtualstack.kerchunk.references import WHOLE, References
 from virtualstack.kerchunk.table import inline_bytes
 from virtualstack.printable import first_names
@@ -177,7 +177,8 @@ def parse_zmetadata(zmetadata: bytes, /, *, where: str) -> tuple[Mapping[str, An
     if not isinstance(metadata, Mapping) or type(size) is not int or not 0 < size <= _MAX_RECORDS:
         raise MalformedFileError(
             f"'.zmetadata' of '{where}' has no 'metadata', or the invalid 'record_size' {size!r}: it does not "
-            "belong to references. Check the path"
+            "belong to references",
+            Remedy("check the path"),
         )
     return metadata, size
 
@@ -198,7 +199,9 @@ def read_record(data: bytes | memoryview, n_rows: int, record_size: int | None =
             )
         table = _table(file, data, n_rows, where)
         if len(table) < n_rows:
-            raise MalformedFileError(f"'{where}' has {len(table)} rows; expected {n_rows}. Write the references again")
+            raise MalformedFileError(
+                f"'{where}' has {len(table)} rows; expected {n_rows}", Remedy("write the references again")
+            )
         present = pc.or_(pc.is_valid(table["path"]), pc.is_valid(table["raw"]))
         rows = np.flatnonzero(present.combine_chunks().to_numpy(zero_copy_only=False))
         return _columns(rows, table if len(rows) == n_rows else table.take(pa.array(rows)), where)
@@ -219,7 +222,7 @@ def _table(file: pq.ParquetFile, data: bytes | memoryview, n_rows: int, where: s
         unpacked = unpacked_size(data)
     except ValueError as error:
         raise MalformedFileError(
-            f"'{where}' is not a parquet table of references: {error}; write the references again"
+            f"'{where}' is not a parquet table of references: {error}", Remedy("write the references again")
         ) from error
     check_size(unpacked, where)
     _check_ratio(max(unpacked, _ROW_BYTES * min(n_rows, file.metadata.num_rows)), len(data), where)
@@ -243,7 +246,8 @@ def _check_ratio(unpacked: int, stored: int, where: str) -> None:
     if unpacked > most:
         raise MalformedFileError(
             f"'{where}' has {stored} bytes but says that it unpacks to {unpacked}; at most {most} are decoded for a "
-            "file of this size. Write the references again, with fewer chunks in a file"
+            "file of this size",
+            Remedy("write the references again, with fewer chunks in a file"),
         )
 
 
@@ -264,7 +268,8 @@ def _columns(cells: NDArray[np.intp], table: pa.Table, where: str) -> References
     offsets, lengths = (pc.fill_null(table[name], 0).to_numpy() for name in ("offset", "size"))
     if (lengths < 0).any():  # -1 means a whole file here, but not in parquet
         raise MalformedFileError(
-            f"'{where}' has a reference of {int(lengths.min())} bytes; expected 0 or more. Write the references again"
+            f"'{where}' has a reference of {int(lengths.min())} bytes; expected 0 or more",
+            Remedy("write the references again"),
         )
     is_whole = (offsets == 0) & (lengths == 0) & ~is_inline  # fsspec: a path alone
     values = [inline_bytes(value, where) for value in raw.dictionary.to_pylist()]

@@ -19,6 +19,7 @@ from numpy.typing import NDArray
 
 from virtualstack.errors import (
     MalformedFileError,
+    Remedy,
     SourceNotFoundError,
     StorageError,
     UnsupportedFeatureError,
@@ -286,7 +287,8 @@ class Kerchunk:
         if not metadata:
             raise MalformedFileError(
                 f"'{table.where}' holds no zarr metadata ('.zgroup', '.zarray' or 'zarr.json'): it is not a set of "
-                "kerchunk references. Check the URL",
+                "kerchunk references",
+                Remedy("check the URL"),
                 url=url,
             )
         strays = table.strays(array_paths(metadata))
@@ -383,7 +385,7 @@ def _unpacked(data: bytes, packing: str, url: str) -> Iterator[bytes]:
             left -= len(piece)
     except OSError as error:
         raise MalformedFileError(
-            f"'{url}' cannot be decompressed ({packing}): {error}; write the references again", url=url
+            f"'{url}' cannot be decompressed ({packing}): {error}", Remedy("write the references again"), url=url
         ) from error
     if not left:
         raise MalformedFileError(

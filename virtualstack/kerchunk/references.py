@@ -9,7 +9,7 @@ from dataclasses import dataclass, replace
 import numpy as np
 from numpy.typing import NDArray
 
-from virtualstack.errors import MalformedFileError, ManifestError, UnsupportedFeatureError
+from virtualstack.errors import MalformedFileError, ManifestError, Remedy, UnsupportedFeatureError
 from virtualstack.location import Location
 from virtualstack.manifests import ENTRY, FIRST, INLINE, ChunkManifest
 from virtualstack.manifests.cells import MAX_READ_CELLS
@@ -154,4 +154,4 @@ def _validate(manifest: ChunkManifest, where: str) -> None:
     try:
         manifest.validate_entries()
     except ManifestError as error:
-        raise MalformedFileError(f"'{where}': {error}; write the references again") from error
+        raise MalformedFileError(f"'{where}': {error}", Remedy("write the references again")) from error

@@ -18,7 +18,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 from numpy.typing import NDArray
 
-from virtualstack.errors import MalformedFileError, UnsupportedFeatureError
+from virtualstack.errors import MalformedFileError, Remedy, UnsupportedFeatureError
 from virtualstack.kerchunk.references import WHOLE, References
 from virtualstack.zarr.metadata.array import ArrayMetadata
 from virtualstack.zarr.metadata.attributes import parse_json
@@ -91,7 +91,7 @@ class PlainReferences:
 
     def _columns(self, path: str, places: Sequence[tuple[int, int, int]], *, once: bool) -> ReferenceColumns:
         if any(i not in self.parts for i, _, _ in places):
-            raise MalformedFileError(f"'{path}' is an array below another array. Write the references again")
+            raise MalformedFileError(f"'{path}' is an array below another array", Remedy("write the references again"))
         parts = [(self.parts[i], slice(start, stop)) for i, start, stop in places]
         for i, start, stop in places if once else ():
             self.left[i] -= stop - start
@@ -129,7 +129,8 @@ def are_metadata(keys: pa.Array, /) -> NDArray[np.bool_]:
 
 def _not_expanded(what: str, where: str) -> UnsupportedFeatureError:
     return UnsupportedFeatureError(
-        f"'{where}' {what}. Write the references without them: fsspec expands them with simple_templates=False",
+        f"'{where}' {what}",
+        Remedy("write the references without them: fsspec expands them with simple_templates=False"),
         feature="templates",
     )
 
@@ -171,7 +172,7 @@ class ReferenceTable:
             "".join(references).encode()
         except (TypeError, UnicodeEncodeError) as error:
             raise MalformedFileError(
-                f"'{where}' has keys that are not text: {error}; write the references again"
+                f"'{where}' has keys that are not text: {error}", Remedy("write the references again")
             ) from error
         keys = sorted(references)
         return cls(
@@ -309,7 +310,8 @@ class ReferenceTable:
         )
         return MalformedFileError(
             f"'{key}' of '{self.where}' is {repr(value)[:200]}; expected text, [url] or [url, offset, length] with "
-            "whole numbers from 0 to 2^63. Write the references again"
+            "whole numbers from 0 to 2^63",
+            Remedy("write the references again"),
         )
 
 
@@ -330,11 +332,11 @@ def inline_bytes(value: Any, where: str) -> bytes:
     if isinstance(value, Mapping):
         return json.dumps(value).encode()
     if isinstance(value, str) and not _is_text(value):
-        raise MalformedFileError(f"'{where}' is {value!r}, which is not text. Write the references again")
+        raise MalformedFileError(f"'{where}' is {value!r}, which is not text", Remedy("write the references again"))
     raw = value.encode() if isinstance(value, str) else cast(bytes, value)
     if not raw.startswith(b"base64:"):
         return raw
     try:
         return base64.b64decode(raw[len(b"base64:") :], validate=True)
     except binascii.Error as error:
-        raise MalformedFileError(f"'{where}' is not base64: {error}. Write the references again") from error
+        raise MalformedFileError(f"'{where}' is not base64: {error}", Remedy("write the references again")) from error

@@ -17,7 +17,7 @@ from typing import Any
 
 import pyarrow as pa
 
-from virtualstack.errors import SourceNotFoundError, StorageError, WriterError, check_word
+from virtualstack.errors import Remedy, SourceNotFoundError, StorageError, WriterError, check_word
 from virtualstack.kerchunk.document import RECORD_SIZE, parquet_files, reference_dict, reference_texts
 from virtualstack.kerchunk.references import FILE_SUFFIXES, FOLDER_SUFFIXES
 from virtualstack.location import absolute_url, join_url, local_path, split_url
@@ -207,7 +207,9 @@ def _write_directory(path: Path, files: Iterable[tuple[str, bytes]]) -> None:
             sync_folders({path.parent}, path)
         except OSError as error:
             raise StorageError(
-                f"'{path}' cannot be replaced: {error}. Check that its folder is writable", url=absolute_url(path)
+                f"'{path}' cannot be replaced: {error}",
+                Remedy("check that its folder is writable"),
+                url=absolute_url(path),
             ) from error
     finally:
         if old.exists() and not path.exists():  # also after Ctrl-C
@@ -282,5 +284,7 @@ def _has_references(target: Target, key: str) -> bool:
 
 def _in_the_way(url: str, what: str) -> WriterError:
     return WriterError(
-        f"'{url}' is {what}, and is not overwritten. Remove it, or write to another location", feature="existing target"
+        f"'{url}' is {what}, and is not overwritten",
+        Remedy("remove it, or write to another location"),
+        feature="existing target",
     )

@@ -11,7 +11,7 @@ from typing import Any, NamedTuple, NoReturn
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from virtualstack.errors import ManifestError
+from virtualstack.errors import ManifestError, Remedy
 from virtualstack.location import Location, absolute_url
 from virtualstack.manifests.cells import CellBox, CellNumbers, ManifestSummary, blocks, distinct_rows, first_cell
 from virtualstack.manifests.columns import pack, unpack
@@ -536,5 +536,7 @@ def _picked[T](table: tuple[T, ...], used: NDArray[np.bool_]) -> tuple[T, ...]:
 def _renamed(old: str, new: Any) -> str:
     text = os.fsdecode(new) if isinstance(new, str | os.PathLike) else ""
     if not text.strip() or text.endswith("/"):
-        raise ManifestError(f"source '{old}' would become {new!r}, which is not a URL or path of a file: name one")
+        raise ManifestError(
+            f"source '{old}' would become {new!r}, which is not a URL or path of a file", Remedy("name one")
+        )
     return absolute_url(text)

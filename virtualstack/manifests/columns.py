@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 
 from virtualstack.codecs.bounded import CodecError, decode_zstd
 from virtualstack.codecs.codec import shortened
-from virtualstack.errors import ManifestError
+from virtualstack.errors import ManifestError, Remedy
 from virtualstack.manifests.cells import MAX_READ_CELLS
 
 _MIN_COMPRESSED_BYTES = (
@@ -73,7 +73,8 @@ def _n_cells(shape: tuple[int, ...], nbytes: int) -> int:
     if math.prod(max(n, 1) for n in shape) > max(MAX_READ_CELLS, _MAX_CELLS_PER_BYTE * nbytes):
         raise ManifestError(
             f"packed entries of shape {shortened(shape)} have only {nbytes} bytes, which cannot hold so many chunks. "
-            "They are damaged: write them again"
+            "They are damaged",
+            Remedy("write them again"),
         )
     return math.prod(shape)
 

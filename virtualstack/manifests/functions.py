@@ -12,7 +12,7 @@ from numpy.lib.array_utils import normalize_axis_index, normalize_axis_tuple
 from numpy.typing import NDArray
 
 from virtualstack.codecs.cf import CF
-from virtualstack.errors import READ_VALUES, ChunkAlignmentError, CombineError, VirtualValuesError
+from virtualstack.errors import READ_VALUES, ChunkAlignmentError, CombineError, Remedy, VirtualValuesError
 from virtualstack.manifests import joining
 from virtualstack.manifests.agreement import (
     AS_STORED,
@@ -54,7 +54,7 @@ def concatenate(arrays: Sequence[Any], axis: int | None = 0, **unsupported: Any)
         return np.concatenate([np.asarray(x) for x in arrays], axis, **unsupported)
     parts = _virtual(arrays, "concatenate", unsupported)
     if axis is None:
-        raise CombineError("concatenating virtual arrays with axis=None would flatten them; name an axis")
+        raise CombineError("concatenating virtual arrays with axis=None would flatten them", Remedy("name an axis"))
     axis = normalize_axis_index(axis, parts[0].ndim)
     parts = of_one_dtype(parts)
     check_joinable(parts, axis)
@@ -195,7 +195,9 @@ def flip(m: ManifestArray, axis: int | Sequence[int] | None = None) -> ManifestA
 def roll(a: ManifestArray, shift: int | Sequence[int], axis: int | Sequence[int] | None = None) -> ManifestArray:
     """Move elements along axes; elements that leave at the end come in at the beginning."""
     if axis is None:
-        raise CombineError(f"rolling virtual variable '{a.name}' with axis=None would flatten it; name an axis")
+        raise CombineError(
+            f"rolling virtual variable '{a.name}' with axis=None would flatten it", Remedy("name an axis")
+        )
     for by, axis_ in np.broadcast(shift, axis):
         at = normalize_axis_index(int(axis_), a.ndim)
         n = a.shape[at]
@@ -212,7 +214,9 @@ def take(
 ) -> ManifestArray:
     """Take elements along an axis."""
     if axis is None:
-        raise CombineError(f"taking from virtual variable '{a.name}' with axis=None would flatten it; name an axis")
+        raise CombineError(
+            f"taking from virtual variable '{a.name}' with axis=None would flatten it", Remedy("name an axis")
+        )
     if out is not None or mode != "raise":
         raise CombineError("np.take of a virtual array takes neither 'out' nor 'mode'")
     return a[(*(slice(None),) * normalize_axis_index(axis, a.ndim), np.asarray(indices))]

@@ -16,7 +16,7 @@ from typing import Any, cast, overload
 import numpy as np
 from numpy.typing import NDArray
 
-from virtualstack.errors import ChunkAlignmentError
+from virtualstack.errors import ChunkAlignmentError, Remedy
 from virtualstack.manifests.cells import begins_run, check_count
 from virtualstack.manifests.chunk_manifest import ChunkManifest
 from virtualstack.manifests.grid import ChunkAxis, ChunkGrid, as_range
@@ -272,7 +272,7 @@ def _item(item: object) -> int | slice | NDArray[Any] | EllipsisType | None:
             raise IndexError(f"arrays used as indices must be of integers or booleans, not '{array.dtype}'")
         raise IndexError(f"{item!r} is not an index of a virtual array; use integers, slices, None, '...' and arrays")
     if array.ndim == 0 and array.dtype.kind == "b":
-        raise ChunkAlignmentError("a boolean scalar is not an index of a virtual array; use None or 0:0")
+        raise ChunkAlignmentError("a boolean scalar is not an index of a virtual array", Remedy("use None or 0:0"))
     return int(array) if array.ndim == 0 else array
 
 

@@ -13,7 +13,7 @@ from typing import Any, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from virtualstack.errors import ChunkAlignmentError
+from virtualstack.errors import ChunkAlignmentError, Remedy
 from virtualstack.manifests.cells import along, replaced
 from virtualstack.manifests.chunk_manifest import ENTRY, ChunkManifest
 from virtualstack.manifests.encoding import ChunkEncoding
@@ -92,7 +92,8 @@ def check_cells(grid: ChunkGrid, axis: int, n_cells: int, /) -> None:
     if after > max(MAX_CUT_CELLS, before):
         raise ChunkAlignmentError(
             f"this would cut the chunks into {after} pieces, and a manifest has at most {MAX_CUT_CELLS} of "
-            f"{ENTRY.itemsize} bytes each. Use .virtual.open(), which reads values",
+            f"{ENTRY.itemsize} bytes each",
+            Remedy("use .virtual.open(), which reads values"),
             axis=axis,
         )
 

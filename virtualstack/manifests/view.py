@@ -9,7 +9,7 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from virtualstack.errors import ChunkAlignmentError
+from virtualstack.errors import ChunkAlignmentError, Remedy
 from virtualstack.manifests.cells import CellNumbers, ManifestSummary, replaced
 from virtualstack.manifests.chunk_manifest import ENTRY, ChunkManifest
 from virtualstack.manifests.encoding import ChunkEncoding
@@ -192,7 +192,8 @@ def _cells_of(axis: ChunkAxis, picked: range) -> _Cells:
     if min(len(picked), axis.n_cells) > MAX_CUT_CELLS:
         raise ChunkAlignmentError(
             f"a slice with a step meets {min(len(picked), axis.n_cells)} chunks along an axis, more than "
-            f"{MAX_CUT_CELLS}. Take a part of it first, or use .virtual.open(), which reads values"
+            f"{MAX_CUT_CELLS}",
+            Remedy("take a part of it first, or use .virtual.open(), which reads values"),
         )
     cells, firsts, lengths, _ = axis.pieces(picked)
     if picked.step < 0:

@@ -125,7 +125,8 @@ def at_one_place(
     if files[0].sizes and files[1].sizes and not files[0].sizes.keys() & files[1].sizes.keys():
         return CombineError(
             f"the files have no dimension in common to join them along: {files[0].called} has "
-            f"{sorted(files[0].sizes)}, {files[1].called} has {sorted(files[1].sizes)}. Give files of one kind",
+            f"{sorted(files[0].sizes)}, {files[1].called} has {sorted(files[1].sizes)}",
+            Remedy("give files of one kind"),
             property="dimension",
             left_url=files[0].source,
             right_url=files[1].source,

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from virtualstack.errors import WriterError
+from virtualstack.errors import Remedy, WriterError
 from virtualstack.location import ARCHIVES, BYTES
 from virtualstack.manifests import FIRST, ManifestArray, ManifestGroup, inlined
 from virtualstack.reading.read import read_array
@@ -30,7 +30,8 @@ def inline_nameless(
                 f"variable '{array.name}' has chunks in '{found}', which references cannot name. It is an object of "
                 "this process, such as a BytesIO or a session of Icechunk, or a compressed member of an archive. The "
                 f"{array.nbytes} bytes of the variable are more than the {inline_limit} that are written into "
-                "references. Write the object to a file or an object store, or unpack the archive",
+                "references",
+                Remedy("write the object to a file or an object store, or unpack the archive"),
                 variable=array.name,
                 feature="bytes without a URL",
             )

@@ -15,7 +15,7 @@ from pathlib import Path
 from typing import Any
 from urllib.parse import quote
 
-from virtualstack.errors import VirtualStackError, WriterError
+from virtualstack.errors import Remedy, VirtualStackError, WriterError
 from virtualstack.location import absolute_url
 from virtualstack.printable import printable
 from virtualstack.serve.content import Content, make_clients
@@ -81,7 +81,7 @@ def report(
     )
     try:
         if absolute_url(path) == made.url:
-            raise WriterError(f"the report would replace the cube itself: '{made.url}'. Give it another name")
+            raise WriterError(f"the report would replace the cube itself: '{made.url}'", Remedy("give it another name"))
         if verified is not None:
             made.verified = VerifiedFile(verified, made.url)
             made.verified.read()

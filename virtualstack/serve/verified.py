@@ -9,7 +9,7 @@ from datetime import datetime
 from pathlib import Path
 from typing import Any
 
-from virtualstack.errors import MalformedFileError, SourceNotFoundError, StorageError
+from virtualstack.errors import MalformedFileError, Remedy, SourceNotFoundError, StorageError
 from virtualstack.vstack.verify import SOURCE_STATUSES
 
 type Verified = Mapping[str, Any]
@@ -47,7 +47,8 @@ class VerifiedFile:
         except (KeyError, TypeError, ValueError, RecursionError) as error:
             why = f"it has no {error}" if isinstance(error, KeyError) else str(error)
             raise MalformedFileError(
-                f"'{self.path}' is not what 'virtualstack verify STORE --json' writes ({why}). Write it again",
+                f"'{self.path}' is not what 'virtualstack verify STORE --json' writes ({why})",
+                Remedy("write it again"),
                 url=str(self.path),
             ) from error
         if self._url is None or found["url"].rstrip("/") != self._url.rstrip("/"):

@@ -15,7 +15,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from virtualstack.errors import SourceNotFoundError, StorageError
+from virtualstack.errors import Remedy, SourceNotFoundError, StorageError
 from virtualstack.location import Location
 from virtualstack.storage.file import SourceFile
 from virtualstack.storage.memory import MemorySource
@@ -74,7 +74,9 @@ def open_member(url: str, open_source: Callable[[str], Source], expected: Locati
             url=url,
         ) from error
     except (RuntimeError, NotImplementedError) as error:  # of zipfile, for methods that Python does not have
-        raise StorageError(f"'{url}' cannot be unpacked: {error}. Unpack the archive first", url=url) from error
+        raise StorageError(
+            f"'{url}' cannot be unpacked: {error}", Remedy("unpack the archive first"), url=url
+        ) from error
     check_version(expected, found.location, found.read)
     return found
 
@@ -86,7 +88,7 @@ def _in_zip(archive: Source, name: str, url: str) -> Source:
         except KeyError:
             raise _missing(url, name, [x.filename for x in index.infolist() if not x.is_dir()]) from None
         if member.flag_bits & IS_ENCRYPTED:
-            raise StorageError(f"'{url}' is encrypted. Unpack the archive first", url=url)
+            raise StorageError(f"'{url}' is encrypted", Remedy("unpack the archive first"), url=url)
         if member.compress_type != zipfile.ZIP_STORED:
             _check_small(member.file_size, url)
             with index.open(member) as file:
@@ -107,7 +109,9 @@ def _in_tar(archive: Source, name: str, url: str) -> Source:
                 continue
             if member.issparse():
                 raise StorageError(
-                    f"'{url}' is stored as a sparse file, which is not read. Unpack the archive first", url=url
+                    f"'{url}' is stored as a sparse file, which is not read",
+                    Remedy("unpack the archive first"),
+                    url=url,
                 )
             if packing is None:
                 return _stored(archive, member.offset_data, member.size, url)
@@ -124,7 +128,8 @@ def _unpacked_tar(archive: Source, make: Callable[[], Any], url: str) -> io.Byte
             return io.BytesIO(data)
     raise StorageError(
         f"'{url}' is in a compressed tar archive, which has no byte ranges. It has more than "
-        f"{_MAX_MEMBER_BYTES >> 20} MiB, or {_MAX_TAR_BYTES >> 20} MiB after unpacking. Unpack it first",
+        f"{_MAX_MEMBER_BYTES >> 20} MiB, or {_MAX_TAR_BYTES >> 20} MiB after unpacking",
+        Remedy("unpack it first"),
         url=url,
     )
 

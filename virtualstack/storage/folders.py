@@ -12,7 +12,7 @@ from functools import lru_cache
 from pathlib import Path
 from typing import Protocol
 
-from virtualstack.errors import StorageError
+from virtualstack.errors import Remedy, StorageError
 from virtualstack.location import absolute_url
 from virtualstack.storage.threads import concurrently
 
@@ -182,6 +182,7 @@ def _asked[T](ask: Callable[[], T], path: str) -> T | None:
             return None
         reason = getattr(error, "strerror", error)
         raise StorageError(
-            f"'{path[:200]}' cannot be listed: {reason}. Give a pattern without it, or a list of files",
+            f"'{path[:200]}' cannot be listed: {reason}",
+            Remedy("give a pattern without it, or a list of files"),
             url=absolute_url(path),
         ) from error

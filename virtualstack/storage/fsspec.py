@@ -19,7 +19,7 @@ from fsspec.implementations.dirfs import DirFileSystem
 from fsspec.spec import AbstractFileSystem
 from numpy.typing import NDArray
 
-from virtualstack.errors import AccessDeniedError, SourceNotFoundError, StorageError
+from virtualstack.errors import AccessDeniedError, Remedy, SourceNotFoundError, StorageError
 from virtualstack.location import Location, split_url
 from virtualstack.storage.backends import key_in
 from virtualstack.storage.source import (
@@ -181,7 +181,8 @@ def check_scheme(url: str, /) -> None:
     if "::" in url:
         raise StorageError(
             f"'{url}' is a chained URL of an unsupported kind. Supported are members of zip and tar archives "
-            "(zip://a.nc::s3://bucket/x.zip), and caches before a URL, which are ignored. Give the URL of a file",
+            "(zip://a.nc::s3://bucket/x.zip), and caches before a URL, which are ignored",
+            Remedy("give the URL of a file"),
             url=url,
         )
     if scheme == "reference":
@@ -335,11 +336,15 @@ def _storage_errors(url: str) -> Iterator[None]:
 def _translated(error: Exception, url: str) -> StorageError:
     """Return the error of a filesystem with its URL and what to do."""
     if isinstance(error, FileNotFoundError):
-        return SourceNotFoundError(f"there is nothing at '{url}': {error}. Check the URL", url=url)
+        return SourceNotFoundError(f"there is nothing at '{url}': {error}", Remedy("check the URL"), url=url)
     if isinstance(error, PermissionError):
         return AccessDeniedError(
-            f"'{url}': access denied: {error}. Give storage= a filesystem whose credentials have access", url=url
+            f"'{url}': access denied: {error}",
+            Remedy("give storage= a filesystem whose credentials have access"),
+            url=url,
         )
     return StorageError(
-        f"'{url}' cannot be reached: {error!r}. Check the URL, and the options or the filesystem in storage=", url=url
+        f"'{url}' cannot be reached: {error!r}",
+        Remedy("check the URL, and the options or the filesystem in storage="),
+        url=url,
     )

@@ -15,7 +15,7 @@ from typing import Any
 
 import orjson
 
-from virtualstack.errors import StorageError
+from virtualstack.errors import Remedy, StorageError
 from virtualstack.location import BYTES, outermost, split_url
 from virtualstack.storage.backends import is_backend
 from virtualstack.storage.listing import found_url
@@ -227,7 +227,8 @@ def _of_compressed(file: Any) -> Handle:
         raise
     except (OSError, EOFError, ValueError) as error:
         raise StorageError(
-            f"{file.path!r} cannot be read with compression={file.compression!r}: {error}. Open it without compression"
+            f"{file.path!r} cannot be read with compression={file.compression!r}: {error}",
+            Remedy("open it without compression"),
         ) from error
 
 
@@ -247,13 +248,14 @@ def _read(file: Any, shown: str) -> bytes:
     n_bytes = 0
     while part := file.read(_BLOCK_BYTES):
         if not isinstance(part, bytes | bytearray | memoryview) and not hasattr(part, "__buffer__"):
-            raise StorageError(f"{shown} returns {type(part).__name__}, not bytes. Open it with mode 'rb'")
+            raise StorageError(f"{shown} returns {type(part).__name__}, not bytes", Remedy("open it with mode 'rb'"))
         parts.append(bytes(part))
         n_bytes += len(parts[-1])
         if n_bytes > _MAX_READ_BYTES:
             raise StorageError(
                 f"{shown} does not have the location of its bytes, and has more than the {_MAX_READ_BYTES >> 20} MiB "
-                "that are read into memory. Give its URL, or a pair of the store or filesystem and the path in it"
+                "that are read into memory",
+                Remedy("give its URL, or a pair of the store or filesystem and the path in it"),
             )
     return b"".join(parts)
 

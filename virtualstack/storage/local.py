@@ -250,7 +250,7 @@ def _check_regular(status: os.stat_result, url: str) -> None:
         raise DirectoryError.at(url)
     if not stat.S_ISREG(status.st_mode):
         raise StorageError(
-            f"'{url}' is a pipe, socket or device, which has no byte ranges: copy it to a file first", url=url
+            f"'{url}' is a pipe, socket or device, which has no byte ranges", Remedy("copy it to a file first"), url=url
         )
 
 
@@ -279,7 +279,8 @@ class FileErrors:
             ) from error
         if self._verb == "write" and isinstance(error, FileNotFoundError):
             raise StorageError(
-                f"'{url}' cannot be written: its folder does not exist and cannot be made. Write to another location",
+                f"'{url}' cannot be written: its folder does not exist and cannot be made",
+                Remedy("write to another location"),
                 url=url,
             ) from error
         if isinstance(error, FileNotFoundError | NotADirectoryError):
@@ -294,7 +295,9 @@ class FileErrors:
                 f"'{url}' cannot be {done}: permission denied. Change {what} mode or owner", url=url
             ) from error
         if isinstance(error, OSError | ValueError):  # ValueError: a NUL in the path
-            raise StorageError(f"'{url}': {self._verb} failed: {error}. Check the file system", url=url) from error
+            raise StorageError(
+                f"'{url}': {self._verb} failed: {error}", Remedy("check the file system"), url=url
+            ) from error
 
 
 @dataclass(frozen=True, slots=True)

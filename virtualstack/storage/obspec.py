@@ -9,7 +9,7 @@ from typing import Any, NoReturn
 import numpy as np
 from numpy.typing import NDArray
 
-from virtualstack.errors import SourceNotFoundError, StorageError
+from virtualstack.errors import Remedy, SourceNotFoundError, StorageError
 from virtualstack.location import Location
 from virtualstack.storage.backends import key_in
 from virtualstack.storage.source import ByteRange, Bytes, ManyRangesSource, check_version
@@ -68,6 +68,8 @@ def open_target(url: str, backend: Any, prefix: str, /) -> NoReturn:
 
 def _translate(error: Exception, url: str) -> NoReturn:
     if isinstance(error, FileNotFoundError):
-        raise SourceNotFoundError(f"there is nothing at '{url}': {error}. Check the URL", url=url) from error
+        raise SourceNotFoundError(f"there is nothing at '{url}': {error}", Remedy("check the URL"), url=url) from error
     reason = f"{type(error).__name__}: {error}".partition("\n")[0]
-    raise StorageError(f"'{url}' cannot be reached: {reason}. Check the store in storage=", url=url) from error
+    raise StorageError(
+        f"'{url}' cannot be reached: {reason}", Remedy("check the store in storage="), url=url
+    ) from error

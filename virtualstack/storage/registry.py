@@ -9,7 +9,14 @@ from dataclasses import dataclass, field, replace
 from typing import Any, Protocol, Self, cast
 from urllib.parse import unquote
 
-from virtualstack.errors import AccessDeniedError, ForbiddenLocationError, SourceNotFoundError, StorageError, check_word
+from virtualstack.errors import (
+    AccessDeniedError,
+    ForbiddenLocationError,
+    Remedy,
+    SourceNotFoundError,
+    StorageError,
+    check_word,
+)
 from virtualstack.location import (
     ARCHIVES,
     BYTES,
@@ -218,7 +225,9 @@ class Storage:
                 name, _, password = user.partition(":")
                 pair = unquote(name), unquote(password)
                 if users.setdefault(self.find(url)[0] or f"{scheme}://{host}", pair) != pair:
-                    raise StorageError(f"URLs of '{host}' name different users. Open the files of each user separately")
+                    raise StorageError(
+                        f"URLs of '{host}' name different users", Remedy("open the files of each user separately")
+                    )
             plain.append(url)
         if not users and not signatures:
             return plain, self

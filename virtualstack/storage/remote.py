@@ -12,7 +12,7 @@ import numpy as np
 import obstore
 from numpy.typing import NDArray
 
-from virtualstack.errors import ForbiddenLocationError, SourceChangedError, SourceNotFoundError, StorageError
+from virtualstack.errors import ForbiddenLocationError, Remedy, SourceChangedError, SourceNotFoundError, StorageError
 from virtualstack.location import Location
 from virtualstack.storage.coalesce import coalesce
 from virtualstack.storage.obstore import PAGE_KEYS, SORTED, Connection, location_from, with_own_headers
@@ -393,7 +393,9 @@ class RemoteTarget(PlainTarget):
         connection, path = self._connect(url)
         if not isinstance(connection, Connection):
             raise StorageError(
-                f"'{url}' comes from references, so it can only be read. Open the URL itself to change it", url=url
+                f"'{url}' comes from references, so it can only be read",
+                Remedy("open the URL itself to change it"),
+                url=url,
             )
         return connection, url, path
 

@@ -122,7 +122,8 @@ def check_lengths(lengths: Sequence[int], got: Sequence[Bytes], /, *, url: str) 
         if len(data) != length:
             raise StorageError(
                 f"'{url}': {length} bytes were requested, but {len(data)} arrived. The source became shorter after "
-                "it was opened, or its server sends wrong lengths. Open it again, or download it first",
+                "it was opened, or its server sends wrong lengths",
+                Remedy("open it again, or download it first"),
                 url=url,
                 is_short=True,
             )

@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any, cast
 
 from obstore.store import AzureStore, GCSStore, HTTPStore, S3Store
 
-from virtualstack.errors import StorageError
+from virtualstack.errors import Remedy, StorageError
 from virtualstack.storage.identities.identity import CLIENT_OPTIONS, OWN_OPTIONS, WEB_OPTIONS, Identity, split
 
 if TYPE_CHECKING:
@@ -77,7 +77,9 @@ _KEYS = {"access_key_id", "secret_access_key"}
 def _static_keys(options: dict[str, Any], url: str) -> Callable[[], Any]:
     missing = _KEYS - options.keys()
     if missing:  # obstore would ask the instance metadata service instead
-        raise StorageError(f"'{url}': {missing.pop()} is missing in storage=. Give both parts of the key", url=url)
+        raise StorageError(
+            f"'{url}': {missing.pop()} is missing in storage=", Remedy("give both parts of the key"), url=url
+        )
     found = {key: options.pop(key) for key in sorted(_KEYS)}
     found |= {"token": options.pop("session_token", options.pop("token", None)), "expires_at": None}
     return lambda: found

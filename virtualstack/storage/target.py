@@ -11,7 +11,7 @@ from concurrent.futures import Future
 from typing import Protocol, runtime_checkable
 from weakref import WeakSet
 
-from virtualstack.errors import StorageError, WriterError
+from virtualstack.errors import Remedy, StorageError, WriterError
 from virtualstack.location import Location, split_url
 from virtualstack.system import Threads
 
@@ -102,7 +102,7 @@ def check_key(key: str, /, *, url: str) -> str:
     """Return the key if it is a plain relative path; raise `StorageError` if it is not."""
     if any(part in ("", ".", "..") for part in key.split("/")) or "\0" in key:
         raise StorageError(
-            f"'{key}' is not a key under '{url}'. Use one such as 'a/b', without '..' or empty parts", url=url
+            f"'{key}' is not a key under '{url}'", Remedy("use one such as 'a/b', without '..' or empty parts"), url=url
         )
     return key
 

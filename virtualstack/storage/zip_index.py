@@ -8,7 +8,7 @@ from collections.abc import Sequence
 import numpy as np
 from numpy.typing import NDArray
 
-from virtualstack.errors import MalformedFileError
+from virtualstack.errors import MalformedFileError, Remedy
 from virtualstack.location import Location
 from virtualstack.storage.file import SourceFile
 from virtualstack.storage.source import ByteRange, Bytes, Source
@@ -42,10 +42,12 @@ def read_zip_index(source: Source, /) -> zipfile.ZipFile:
     except MalformedFileError:
         raise
     except (zipfile.BadZipFile, NotImplementedError, ValueError) as error:
-        raise MalformedFileError(f"'{url}' is not a zip archive: {error}; fetch it again", url=url) from error
+        raise MalformedFileError(f"'{url}' is not a zip archive: {error}", Remedy("fetch it again"), url=url) from error
     listed = archive.infolist()
     if any(max(x.header_offset, x.compress_size) > source.size or x.header_offset < 0 for x in listed):
-        raise MalformedFileError(f"'{url}' is damaged: its index lists members past its end; fetch it again", url=url)
+        raise MalformedFileError(
+            f"'{url}' is damaged: its index lists members past its end", Remedy("fetch it again"), url=url
+        )
     if (promised := _count(archive, tail)) not in (None, len(listed)):
         raise MalformedFileError(
             f"'{url}' is damaged: its index lists {len(listed)} members, but its last record says {promised}. "
@@ -74,7 +76,9 @@ def member_starts(source: Source, headers: NDArray[np.int64], names: Sequence[st
         if bytes(header[:4]) != _MAGIC:
             url = source.location.url
             raise MalformedFileError(
-                f"'{url}' is damaged: it has no member '{names[i]}' where its index says; fetch it again", url=url
+                f"'{url}' is damaged: it has no member '{names[i]}' where its index says",
+                Remedy("fetch it again"),
+                url=url,
             )
         name, extra = np.frombuffer(header, "<u2", 2, 26).tolist()
         starts[i] += LOCAL_HEADER_BYTES + name + extra

@@ -12,7 +12,7 @@ import pandas as pd
 from numpy.typing import NDArray
 from pandas.tseries.frequencies import to_offset
 
-from virtualstack.errors import RecipeError
+from virtualstack.errors import RecipeError, Remedy
 
 type _Index = pd.Index[Any]
 
@@ -94,7 +94,8 @@ class Expected:
                 ) from error
         if not isinstance(stored, pd.DatetimeIndex):
             raise RecipeError(
-                f"'expected' of the recipe has every for '{dim}', whose labels are no dates; name them with labels"
+                f"'expected' of the recipe has every for '{dim}', whose labels are no dates",
+                Remedy("name them with labels"),
             )
         offset = _offset(self.every)
         if self.first is not None:

@@ -261,7 +261,7 @@ def _segments_in(rows: Iterable[Sequence[object]], objects: ObjectStore) -> Iter
             number = None
         if not isinstance(number, int):
             raise MalformedFileError(
-                f"'{objects.url}' has the placement {str(row)[:100]}, which is not valid: restore it"
+                f"'{objects.url}' has the placement {str(row)[:100]}, which is not valid", Remedy("restore it")
             )
         yield number
 

@@ -13,7 +13,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
-from virtualstack.errors import MalformedFileError
+from virtualstack.errors import MalformedFileError, Remedy
 from virtualstack.printable import counted
 from virtualstack.vstack.format.history import OpenStore
 from virtualstack.vstack.format.ledger import Entry, LedgerPage, State
@@ -191,7 +191,7 @@ def _joined(before: pa.Table, after: pa.Table) -> pa.Table:
 
 def _decoded(page: LedgerPage, data: bytes) -> pa.Table:
     if len(data) != page.size or zlib.crc32(data) != page.crc32:
-        raise MalformedFileError(f"the page '{page.name}' of the ledger is damaged: restore the store")
+        raise MalformedFileError(f"the page '{page.name}' of the ledger is damaged", Remedy("restore the store"))
     try:
         page_file = pq.ParquetFile(pa.BufferReader(data), read_dictionary=["state", "reason"])
         found = page_file.read(use_threads=False).cast(SCHEMA)  # threads of a short command may outlive it

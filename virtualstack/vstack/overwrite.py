@@ -152,7 +152,8 @@ def overwrite(
         folder, _, key = url.rpartition("/")
         if not reached.target(f"{folder}/").put_if_absent(key, data):
             raise WriterError(
-                f"'{url}' already exists, and other references may need it. Give the name of a new file",
+                f"'{url}' already exists, and other references may need it",
+                Remedy("give the name of a new file"),
                 feature="existing target",
             )
         return Location(url, len(data))
@@ -202,7 +203,8 @@ def write(
     layout = store.snapshot.layouts.get("/" + path.strip("/"))
     if layout is not None:
         raise WriterError(
-            f"'{path}' has the values of '{layout.of}' in other chunks. Write to that variable, which changes both",
+            f"'{path}' has the values of '{layout.of}' in other chunks",
+            Remedy("write to that variable, which changes both"),
             variable=path,
             feature="layout",
         )

@@ -6,7 +6,7 @@ import os
 from collections.abc import Iterator, Mapping
 from dataclasses import replace
 
-from virtualstack.errors import ForbiddenLocationError, WriterError, check_type
+from virtualstack.errors import ForbiddenLocationError, Remedy, WriterError, check_type
 from virtualstack.location import absolute_url, split_url, way_out
 from virtualstack.printable import MAX_SHOWN_ITEMS
 from virtualstack.storage import Allow, ObjectStore
@@ -85,7 +85,8 @@ def _new(folder: str | os.PathLike[str], objects: ObjectStore) -> str:
         if not is_plain(f"{found}x"):
             raise WriterError(
                 f"'{found}' cannot be a path relative to the store. The characters '#', '?', '\\', '%' and control "
-                "characters have other meanings in a URL. Give an absolute path, or rename the folder",
+                "characters have other meanings in a URL",
+                Remedy("give an absolute path, or rename the folder"),
                 feature="location",
             )
     else:
@@ -94,7 +95,7 @@ def _new(folder: str | os.PathLike[str], objects: ObjectStore) -> str:
         is_nowhere = is_nowhere and split_url(found)[0].endswith(":///")
         why = "has no host or bucket" if is_nowhere else way_out(found)
         if why is not None:
-            raise WriterError(f"'{found}' {why}: give another folder", feature="location")
+            raise WriterError(f"'{found}' {why}", Remedy("give another folder"), feature="location")
     return found
 
 
@@ -104,7 +105,7 @@ def _folder(folder: str | os.PathLike[str]) -> str:
         raise TypeError(f"relocate() needs URLs or paths of folders, not {folder!r}")
     text = os.fsdecode(folder)
     if not text.strip():
-        raise WriterError(f"{text!r} is not a folder. Give the URL or path of one", feature="location")
+        raise WriterError(f"{text!r} is not a folder", Remedy("give the URL or path of one"), feature="location")
     if f"{text}/".startswith((STORE, PARENT)):
         found = text.rstrip("/") + "/"
         if any(part in ("", ".", "..") for part in found.split("/")[1:-1]):

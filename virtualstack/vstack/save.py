@@ -175,7 +175,8 @@ def _with(group: ManifestGroup, whole: ManifestGroup, layouts: Collection[str], 
     found = {name: array for name, array in whole.arrays.items() if f"{path}/{name}" in layouts}
     for name in found.keys() & group.arrays.keys():
         raise WriterError(
-            f"variable '{name}' is new, but the store has it as a layout of another variable. Rename it",
+            f"variable '{name}' is new, but the store has it as a layout of another variable",
+            Remedy("rename it"),
             variable=name,
             feature="layout",
         )

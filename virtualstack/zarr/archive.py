@@ -12,7 +12,7 @@ from dataclasses import dataclass, replace
 import numpy as np
 from numpy.typing import NDArray
 
-from virtualstack.errors import MalformedFileError, StorageError, UnsupportedFeatureError
+from virtualstack.errors import MalformedFileError, Remedy, StorageError, UnsupportedFeatureError
 from virtualstack.location import Location, MemberChecksums
 from virtualstack.storage import Source
 from virtualstack.storage.zip_index import (
@@ -60,17 +60,18 @@ class ZipArchive:
         if self._room < 0:
             raise MalformedFileError(
                 f"with the {member.file_size} bytes of {what}, the metadata of the archive are longer than the "
-                f"{MAX_INDEX_BYTES} bytes that are read. Pack fewer arrays into one archive, or unpack it"
+                f"{MAX_INDEX_BYTES} bytes that are read",
+                Remedy("pack fewer arrays into one archive, or unpack it"),
             )
         try:
             return self._zip.read(member)
         except StorageError:
             raise
         except (zipfile.BadZipFile, zlib.error, lzma.LZMAError, OSError, RuntimeError, EOFError, ValueError) as error:
-            raise MalformedFileError(f"{what} cannot be read: {error}; pack the store again") from error
+            raise MalformedFileError(f"{what} cannot be read: {error}", Remedy("pack the store again")) from error
         except MemoryError as error:  # LZMA allocates as much memory as its header names
             raise MalformedFileError(
-                f"{what} cannot be read: it needs more memory than there is; pack the store again"
+                f"{what} cannot be read: it needs more memory than there is", Remedy("pack the store again")
             ) from error
 
     def folders(self, path: str, /) -> list[str]:
@@ -86,7 +87,8 @@ class ZipArchive:
             if member.compress_type != zipfile.ZIP_STORED or member.flag_bits & IS_ENCRYPTED:
                 raise UnsupportedFeatureError(
                     f"'{member.filename}' in '{self.source.location.url}' is compressed or encrypted by zip, so its "
-                    "bytes in the archive are not those of a chunk. Pack the store without compression (zip -0)",
+                    "bytes in the archive are not those of a chunk",
+                    Remedy("pack the store without compression (zip -0)"),
                     url=self.source.location.url,
                     variable=path,
                     feature="compressed member",

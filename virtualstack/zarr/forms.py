@@ -177,7 +177,8 @@ def with_text_fill(array: ManifestArray, /) -> ManifestArray:
     if text is not None and attributes.setdefault("missing_value", text) != text:
         raise WriterError(
             f"variable '{array.name}' has _FillValue = {fill!r} and another missing_value, and attributes of zarr can "
-            "hold only one of them for text. Write a vstack or kerchunk references",
+            "hold only one of them for text",
+            Remedy("write a vstack or kerchunk references"),
             variable=array.name,
             feature="_FillValue",
         )
@@ -207,7 +208,7 @@ def _dump(document: Mapping[str, Any], path: str) -> bytes:
         json.loads(data, parse_constant=partial(_refuse_constant, path))
     except RecursionError as error:
         raise WriterError(
-            f"'{path}' has attributes that are nested too deeply for JSON. Remove them", variable=path
+            f"'{path}' has attributes that are nested too deeply for JSON", Remedy("remove them"), variable=path
         ) from error
     return data
 
@@ -215,7 +216,8 @@ def _dump(document: Mapping[str, Any], path: str) -> bytes:
 def _refuse_constant(path: str, constant: str) -> None:
     raise WriterError(
         f"'{path}' has {constant} in an attribute that changes values, such as scale_factor; JSON of zarr v3 cannot "
-        f"hold {constant}. Leave the variable out, or write a vstack",
+        f"hold {constant}",
+        Remedy("leave the variable out, or write a vstack"),
         variable=path,
         feature=constant,
     )

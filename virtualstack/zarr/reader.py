@@ -167,7 +167,8 @@ def _archive(url: str, storage: Storage) -> ZipArchive:
         source = storage.source(url)
     except DirectoryError as error:
         raise SourceNotFoundError(
-            f"'{url}' is not a zarr store: it has no 'zarr.json', '.zgroup', '.zarray' or '.zmetadata'. Check the URL",
+            f"'{url}' is not a zarr store: it has no 'zarr.json', '.zgroup', '.zarray' or '.zmetadata'",
+            Remedy("check the URL"),
             url=url,
         ) from error
     if source.read(0, min(4, source.size)) not in _ZIP_MAGIC:
@@ -185,7 +186,8 @@ def _walk(store: _Store, url: str, path: str, found: dict[str, Any], budget: Ite
     if path.count("/") >= MAX_GROUP_DEPTH:
         raise MalformedFileError(
             f"'{url}' has groups in more than {MAX_GROUP_DEPTH} levels, perhaps because of a link, such as "
-            f"'{path[:200]}'. Remove such links, or open one of its groups by its own URL"
+            f"'{path[:200]}'",
+            Remedy("remove such links, or open one of its groups by its own URL"),
         )
     if next(budget, None) is None:
         raise MalformedFileError(
@@ -228,7 +230,9 @@ def _document(store: _Store, key: str, url: str) -> dict[str, Any] | None:
         return None
     value = parse_json(data, where=f"{key}' of '{url}")  # orjson refuses NaN, and rounds numbers from 2^64
     if not isinstance(value, dict):
-        raise MalformedFileError(f"'{key}' of '{url}' is {repr(value)[:100]}; expected an object. Write it again")
+        raise MalformedFileError(
+            f"'{key}' of '{url}' is {repr(value)[:100]}; expected an object", Remedy("write it again")
+        )
     return value
 
 

@@ -219,7 +219,7 @@ def test_properties_that_no_source_has_are_left_out():
     ],
 )
 def test_a_source_that_is_not_valid_is_named(changes):
-    with pytest.raises(MalformedFileError, match=r"'here' has the source .*, which is not valid: restore it"):
+    with pytest.raises(MalformedFileError, match=r"'here' has the source .*, which is not valid\. Restore it"):
         SourcePage.from_json(page_of(ROW | changes), where="here")
 
 

@@ -17,7 +17,7 @@ from xml.parsers import expat
 import numpy as np
 from numpy.typing import NDArray
 
-from virtualstack.errors import MalformedFileError
+from virtualstack.errors import MalformedFileError, Remedy
 
 
 class BadValueError(Exception):
@@ -371,5 +371,8 @@ def _parse(data: bytes, runs: list[Columns], where: str) -> Element:
 
 def _malformed(where: str, reason: str, *, offset: int | None = None) -> MalformedFileError:
     return MalformedFileError(
-        f"'{where}' is not a DMR++ document, is cut off or damaged: {reason}; fetch it again", url=where, offset=offset
+        f"'{where}' is not a DMR++ document, is cut off or damaged: {reason}",
+        Remedy("fetch it again"),
+        url=where,
+        offset=offset,
     )

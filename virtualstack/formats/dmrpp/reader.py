@@ -204,5 +204,5 @@ def _group(tree: DmrppGroup, document: str, context: DocumentContext, options: R
 
 def _damaged(document: str, what: str) -> MalformedFileError:
     return MalformedFileError(
-        f"'{document}' is damaged or not a DMR++ document: {what}. Fetch or write it again", url=document
+        f"'{document}' is damaged or not a DMR++ document: {what}", Remedy("fetch or write it again"), url=document
     )

@@ -14,7 +14,7 @@ from astropy.io.fits import Header
 from astropy.io.fits.card import Undefined
 from astropy.io.fits.verify import VerifyError
 
-from virtualstack.errors import MalformedFileError
+from virtualstack.errors import MalformedFileError, Remedy
 from virtualstack.formats.base import contradiction
 from virtualstack.storage import Source
 
@@ -173,7 +173,8 @@ def _header(source: Source, at: int, number: int) -> bytes | None:
                 return data[: end + _CARD_BYTES]
         if at + length >= source.size or length >= _MAX_HEADER_BYTES:
             raise MalformedFileError(
-                f"'{url}' is truncated or damaged: the header of HDU {number} has no END; fetch it again",
+                f"'{url}' is truncated or damaged: the header of HDU {number} has no END",
+                Remedy("fetch it again"),
                 url=url,
                 offset=at,
             )

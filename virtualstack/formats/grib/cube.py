@@ -246,7 +246,8 @@ def _read_grid(table: FieldTable, rows: NDArray[np.int64]) -> Grid:
         offset, url = int(table.fields["offset"][rows[0]]), table.locations[table.sources[rows[0]]].url
         raise MalformedFileError(
             f"'{url}' is damaged: eccodes {error}, when it computed the coordinates of the grid of the message at byte "
-            f"{offset}. Fetch the file again",
+            f"{offset}",
+            Remedy("fetch the file again"),
             url=url,
             offset=offset,
         ) from error

@@ -26,7 +26,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from virtualstack.codecs.grib.library import import_cfgrib
-from virtualstack.errors import MalformedFileError, ReaderError, UnsupportedFeatureError
+from virtualstack.errors import MalformedFileError, ReaderError, Remedy, UnsupportedFeatureError
 from virtualstack.formats.base import ReadOptions
 from virtualstack.formats.grib.cube import GroupLayout, listed
 from virtualstack.formats.grib.groups import dataset_group, tree_group
@@ -184,7 +184,8 @@ class GRIB:
         if not len(records.fields):
             raise MalformedFileError(
                 f"'{location.url}' has no GRIB message in its {source.size} bytes: it is damaged, or another kind of "
-                "file. Fetch it again",
+                "file",
+                Remedy("fetch it again"),
                 url=location.url,
                 offset=0,
             )

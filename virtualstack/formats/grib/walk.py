@@ -12,7 +12,7 @@ from dataclasses import dataclass, field
 from itertools import pairwise
 
 from virtualstack.codecs.grib.fields import MAGIC
-from virtualstack.errors import MalformedFileError
+from virtualstack.errors import MalformedFileError, Remedy
 from virtualstack.formats.grib.messages import Field, MessageError, message_length, parse_fields
 from virtualstack.formats.grib.sidecars import Sidecar
 from virtualstack.location import is_remote
@@ -233,7 +233,7 @@ class Walk:
             except MessageError as error:
                 url = self.source.location.url
                 raise MalformedFileError(
-                    f"'{url}' has a damaged message at byte {at}: {error}. Fetch it again", url=url, offset=at
+                    f"'{url}' has a damaged message at byte {at}: {error}", Remedy("fetch it again"), url=url, offset=at
                 ) from error
             yield from fields
             if self.sidecar is not None:

@@ -252,7 +252,9 @@ def _naming_damage(url: str) -> Iterator[None]:
 
 
 def _locked(url: str) -> StorageError:
-    return StorageError(f"'{url}' is locked: another program has it open for writing. Close it there first", url=url)
+    return StorageError(
+        f"'{url}' is locked: another program has it open for writing", Remedy("close it there first"), url=url
+    )
 
 
 def _group(

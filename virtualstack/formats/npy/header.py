@@ -11,7 +11,7 @@ from typing import Any
 import numpy as np
 from numpy.lib import format as npy
 
-from virtualstack.errors import MalformedFileError
+from virtualstack.errors import MalformedFileError, Remedy
 
 MAGIC = b"\x93NUMPY"
 MAX_HEADER_BYTES = 1 << 16
@@ -64,6 +64,6 @@ def parse_header(head: bytes, what: str, url: str, /) -> NpyHeader:
             raise ValueError(f"the data type {dtype!r:.100} is none of numpy")
     except (ValueError, TypeError, SyntaxError, LookupError, RecursionError, MemoryError) as error:
         raise MalformedFileError(
-            f"{what} is damaged or not an array that numpy saved: {error}; fetch it again", url=url, offset=0
+            f"{what} is damaged or not an array that numpy saved: {error}", Remedy("fetch it again"), url=url, offset=0
         ) from error
     return NpyHeader(dtype=dtype, shape=shape, is_fortran=is_fortran, length=length)

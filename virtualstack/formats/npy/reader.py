@@ -158,7 +158,8 @@ def _header_at(source: Source, offset: int, length: int, what: str) -> NpyHeader
     header = parse_header(head, what, url)
     if header.end > length:
         raise MalformedFileError(
-            f"{what} is cut short: its values need {header.end} bytes, and there are {length}; fetch it again",
+            f"{what} is cut short: its values need {header.end} bytes, and there are {length}",
+            Remedy("fetch it again"),
             url=url,
             offset=offset,
         )
@@ -183,7 +184,7 @@ def _archive(source: Source) -> Iterator[_Member]:
                 feature="compressed member",
             )
         if start + member.compress_size > source.size:
-            raise MalformedFileError(f"{what} reaches past the end of the file; fetch it again", url=url)
+            raise MalformedFileError(f"{what} reaches past the end of the file", Remedy("fetch it again"), url=url)
         if member.compress_type == zipfile.ZIP_STORED:
             header = _header_at(source, start, member.compress_size, what)
             yield _Member(name, header, start)
@@ -192,10 +193,12 @@ def _archive(source: Source) -> Iterator[_Member]:
         try:
             header = parse_header(new_inflate().decompress(packed, MAX_HEADER_BYTES), what, url)
         except INFLATE_ERRORS as error:
-            raise MalformedFileError(f"{what} is damaged: {error}; fetch it again", url=url) from error
+            raise MalformedFileError(f"{what} is damaged: {error}", Remedy("fetch it again"), url=url) from error
         if header.end != member.file_size:
             raise MalformedFileError(
-                f"{what} has {member.file_size} bytes, and its values need {header.end}; fetch it again", url=url
+                f"{what} has {member.file_size} bytes, and its values need {header.end}",
+                Remedy("fetch it again"),
+                url=url,
             )
         length = min(start + member.compress_size + DESCRIPTOR_BYTES, source.size) - member.header_offset
         yield _Member(name, header, member.header_offset, length)

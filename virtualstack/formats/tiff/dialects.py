@@ -36,7 +36,8 @@ def detect_dialect(structure: TiffStructure, directories: Sequence[Directory], /
         if code in first.entries:
             raise UnsupportedFeatureError(
                 f"'{structure.url}' is {name} (tag {code}), whose planes do not all have directories as those of TIFF "
-                "do. Write it as OME-TIFF, with tifffile or Bio-Formats",
+                "do",
+                Remedy("write it as OME-TIFF, with tifffile or Bio-Formats"),
                 url=structure.url,
                 feature=name,
             )
@@ -90,7 +91,8 @@ def read_dialect_series(
             raise _AxesError("the axes of some series are not clear, or some of their images have no directories")
     except _AxesError as error:
         raise UnsupportedFeatureError(
-            f"'{structure.url}': tifffile cannot find the axes of its images: {error}; write it again",
+            f"'{structure.url}': tifffile cannot find the axes of its images: {error}",
+            Remedy("write it again"),
             url=structure.url,
             feature=dialect,
         ) from error

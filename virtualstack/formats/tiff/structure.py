@@ -16,7 +16,7 @@ from xml.etree import ElementTree
 import numpy as np
 from numpy.typing import NDArray
 
-from virtualstack.errors import MalformedFileError
+from virtualstack.errors import MalformedFileError, Remedy
 from virtualstack.location import is_remote
 from virtualstack.storage import Source
 
@@ -183,7 +183,8 @@ class TiffStructure:
     def malformed(self, what: str, offset: int | None = None, /) -> MalformedFileError:
         """Make the error for a file that contradicts itself."""
         return MalformedFileError(
-            f"'{self.url}' is not a whole TIFF file: {what}. It is damaged or cut short; fetch or write it again",
+            f"'{self.url}' is not a whole TIFF file: {what}. It is damaged or cut short",
+            Remedy("fetch or write it again"),
             url=self.url,
             offset=offset,
         )

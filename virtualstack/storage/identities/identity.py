@@ -246,7 +246,7 @@ def _without_earthdata(root: str, url: str | None) -> Callable[[], Any]:
                 storage=options_at(root, earthdata="https://.../s3credentials"),
             ),
         )
-    raise StorageError(f"{_NO_LOGIN.format(host=earthdata.DEFAULT_LOGIN_HOST)}. Set one of them")
+    raise StorageError(f"{_NO_LOGIN.format(host=earthdata.DEFAULT_LOGIN_HOST)}", Remedy("set one of them"))
 
 
 def _is_true(value: object) -> bool:

@@ -253,7 +253,8 @@ def _split(hop: str, url: str) -> tuple[str, str, str]:
     match = _URL.fullmatch(hop)
     if match is None or not is_host(match[2]):
         raise ForbiddenLocationError(
-            f"'{url}' leads to '{hop}', which is not the plain URL of a web server. Ask who wrote the references",
+            f"'{url}' leads to '{hop}', which is not the plain URL of a web server",
+            Remedy("ask who wrote the references"),
             url=url,
         )
     target = quote(match[3], safe=_IN_URLS)

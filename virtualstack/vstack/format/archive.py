@@ -13,7 +13,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from virtualstack.cache import ByteCache
-from virtualstack.errors import MalformedFileError
+from virtualstack.errors import MalformedFileError, Remedy
 from virtualstack.location import Location
 from virtualstack.manifests.serialised.headers import to_text
 from virtualstack.manifests.serialised.values import to_count
@@ -134,7 +134,7 @@ class Segment:
             ):
                 raise ValueError("its sizes contradict each other")
         except (ValueError, TypeError, KeyError, OverflowError) as error:
-            raise MalformedFileError(f"'{where}' has an invalid segment: {error}. Restore it") from error
+            raise MalformedFileError(f"'{where}' has an invalid segment: {error}", Remedy("restore it")) from error
         return segment
 
 
@@ -195,7 +195,9 @@ class Archive:
         document = load(self.objects.get(key, most=MAX_DOCUMENT_BYTES), url=self.url + key)
         rows = document.get("rows")
         if document.get("name") != ref.name or not isinstance(rows, list) or len(rows) != ref.n:
-            raise MalformedFileError(f"'{self.url}{key}' is not a page of {ref.n} rows: restore it", url=self.url + key)
+            raise MalformedFileError(
+                f"'{self.url}{key}' is not a page of {ref.n} rows", Remedy("restore it"), url=self.url + key
+            )
         return rows
 
     def ledger_page(self, page: LedgerPage, /) -> bytes:
@@ -225,7 +227,9 @@ class Archive:
                 return Segment.from_json(rows[at], where=self.url + page_key(ref.name))
             at -= ref.n
         if not 0 <= at < len(self.segments.tail):
-            raise MalformedFileError(f"'{self.url}' has no segment {number}: restore it, or open another snapshot")
+            raise MalformedFileError(
+                f"'{self.url}' has no segment {number}", Remedy("restore it, or open another snapshot")
+            )
         return Segment.from_json(self.segments.tail[at], where=self.url)
 
     # -- rows -------------------------------------------------------------------------------------------------
@@ -242,7 +246,9 @@ class Archive:
         n = page_rows(segment.rows)
         n_pages = -(-segment.rows // n)
         if not 0 <= page < n_pages:
-            raise MalformedFileError(f"'{self.url}' has rows beyond those of the segment {segment.name}: restore it")
+            raise MalformedFileError(
+                f"'{self.url}' has rows beyond those of the segment {segment.name}", Remedy("restore it")
+            )
         shard, at = divmod(page, SHARD_PAGES)
         key, size = refs_key(segment.name, shard), segment.shards[shard]
         where = f"'{self.url}{key}'"
@@ -251,11 +257,11 @@ class Archive:
             most = page_length(segment.columns, n) + index_length(1)
             if size > most:
                 raise MalformedFileError(
-                    f"{where} is recorded with {size} bytes, but can have at most {most}: restore it"
+                    f"{where} is recorded with {size} bytes, but can have at most {most}", Remedy("restore it")
                 )
             data: bytes | memoryview = self.objects.get(key, most=most)
             if len(data) != size:
-                raise MalformedFileError(f"{where} has {len(data)} bytes, but should have {size}: restore it")
+                raise MalformedFileError(f"{where} has {len(data)} bytes, but should have {size}", Remedy("restore it"))
             index = parse_index(data[-index_length(1) :], size, mark, where=where)
             offset, length = index.spots[0].tolist()
             return decode_page(data[offset : offset + length], segment.columns, n, where=where)
@@ -273,7 +279,7 @@ class Archive:
         length = index_length(n_pages)
         if size < length:
             raise MalformedFileError(
-                f"'{self.url}{key}' has {size} bytes, fewer than the {length} of its index: restore it"
+                f"'{self.url}{key}' has {size} bytes, fewer than the {length} of its index", Remedy("restore it")
             )
         (data,) = self.objects.read_ranges(key, size, [(size - length, length)])
         return parse_index(data, size, mark, where=f"'{self.url}{key}'")
@@ -299,10 +305,12 @@ class Archive:
         found = SourcePage.from_json(document, where=self.url + key)
         n = min(PAGE_SOURCES, segment.n_sources - page * PAGE_SOURCES)
         if (document.get("segment"), document.get("page")) != (segment.name, page):
-            raise MalformedFileError(f"'{self.url}{key}' contains another page than its name says: restore it")
+            raise MalformedFileError(
+                f"'{self.url}{key}' contains another page than its name says", Remedy("restore it")
+            )
         if len(found.rows) != n:
             raise MalformedFileError(
-                f"'{self.url}{key}' has {counted(len(found.rows), 'source')}, but should have {n}: restore it"
+                f"'{self.url}{key}' has {counted(len(found.rows), 'source')}, but should have {n}", Remedy("restore it")
             )
         return found
 
@@ -333,7 +341,9 @@ class Archive:
         sizes = np.array([*segment.heap, 0], np.int64)
         bad = (part >= len(segment.heap)) | (offsets < 0) | (lengths < CHECKSUM_BYTES)
         if bad.any() or (begin > sizes[part] - lengths).any():
-            raise MalformedFileError(f"'{self.url}' has inline chunks beyond the heap of {segment.name}: restore it")
+            raise MalformedFileError(
+                f"'{self.url}' has inline chunks beyond the heap of {segment.name}", Remedy("restore it")
+            )
         found: list[bytes] = [b""] * len(offsets)
         for number in np.unique(part).tolist():
             at = np.flatnonzero(part == number)
@@ -345,7 +355,9 @@ class Archive:
             for i, x in zip(at.tolist(), data, strict=True):
                 found[i] = bytes(x[:-CHECKSUM_BYTES])
                 if zlib.crc32(found[i], seed) != int.from_bytes(x[-CHECKSUM_BYTES:], "little"):
-                    raise MalformedFileError(f"'{self.url}' has damaged inline chunks in {segment.name}: restore it")
+                    raise MalformedFileError(
+                        f"'{self.url}' has damaged inline chunks in {segment.name}", Remedy("restore it")
+                    )
         return found
 
 

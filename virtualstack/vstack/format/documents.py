@@ -11,7 +11,7 @@ from typing import Any, NamedTuple
 import orjson
 from numcodecs import blosc
 
-from virtualstack.errors import MalformedFileError, WriterError
+from virtualstack.errors import MalformedFileError, Remedy, WriterError
 from virtualstack.manifests.serialised.values import to_count
 
 MAX_DOCUMENT_BYTES = 1 << 26
@@ -36,7 +36,8 @@ def dump(document: Any, /) -> bytes:
     if len(data) > MAX_DOCUMENT_BYTES or sum(map(data.count, _BRACKETS)) > MAX_JSON_VALUES:
         raise WriterError(
             f"the metadata have {len(data)} bytes; those of a vstack can have {MAX_DOCUMENT_BYTES} bytes and "
-            f"{MAX_JSON_VALUES} values. Write the variables to several stores"
+            f"{MAX_JSON_VALUES} values",
+            Remedy("write the variables to several stores"),
         )
     compressor = zlib.compressobj(1 if len(data) > 1 << 20 else 6, wbits=31)
     return compressor.compress(data) + compressor.flush()
@@ -78,10 +79,10 @@ def load(data: bytes, /, *, url: str) -> dict[str, Any]:
         document = orjson.loads(text)
     except (zlib.error, orjson.JSONDecodeError) as error:
         raise MalformedFileError(
-            f"'{url}' is damaged: {error}; restore it, or open another snapshot", url=url
+            f"'{url}' is damaged: {error}", Remedy("restore it, or open another snapshot"), url=url
         ) from error
     if not isinstance(document, dict):
-        raise MalformedFileError(f"'{url}' is not an object of a vstack: restore it", url=url)
+        raise MalformedFileError(f"'{url}' is not an object of a vstack", Remedy("restore it"), url=url)
     return document
 
 
@@ -161,7 +162,7 @@ class Table:
             if not isinstance(tail, list):
                 raise TypeError(f"its tail is {tail!r}")
         except (KeyError, TypeError, ValueError) as error:
-            raise MalformedFileError(f"'{where}' has an invalid table: {error!r}. Restore it") from error
+            raise MalformedFileError(f"'{where}' has an invalid table: {error!r}", Remedy("restore it")) from error
         return cls(pages, tuple(tail))
 
 

@@ -11,7 +11,14 @@ from typing import Any, NamedTuple, Protocol
 import orjson
 from numcodecs import blosc
 
-from virtualstack.errors import AccessDeniedError, MalformedFileError, ManifestError, SourceNotFoundError, StorageError
+from virtualstack.errors import (
+    AccessDeniedError,
+    MalformedFileError,
+    ManifestError,
+    Remedy,
+    SourceNotFoundError,
+    StorageError,
+)
 from virtualstack.location import is_remote
 from virtualstack.manifests import ChunkManifest, Manifest, ManifestArray, ManifestGroup
 from virtualstack.storage import ObjectStore
@@ -203,7 +210,7 @@ def read_entry(objects: Objects, number: int, /) -> LogEntry | None:
                 told.append(f"... and {len(changes) - len(told)} more")
             said = None if message is None else message[:_MAX_LOG_CHARACTERS]
             return LogEntry(number=number, time=float(time), message=said, changes=tuple(told))
-    raise MalformedFileError(f"'{url}' is not a snapshot of a vstack: restore it, or expire it", url=url)
+    raise MalformedFileError(f"'{url}' is not a snapshot of a vstack", Remedy("restore it, or expire it"), url=url)
 
 
 def number_at(objects: Objects, last: int, moment: float, /) -> int:
@@ -282,13 +289,16 @@ def bundle_bytes(snapshot: Snapshot, objects: Objects, bundles: dict[str, bytes]
     key = bundle_key(name)
     if size > MAX_BUNDLE_BYTES:
         raise MalformedFileError(
-            f"'{objects.url}{key}' is recorded with {size} bytes, but at most {MAX_BUNDLE_BYTES} are read: restore it"
+            f"'{objects.url}{key}' is recorded with {size} bytes, but at most {MAX_BUNDLE_BYTES} are read",
+            Remedy("restore it"),
         )
     data = objects.get(key, most=MAX_BUNDLE_BYTES)
     if len(data) != size:
-        raise MalformedFileError(f"'{objects.url}{key}' has {len(data)} bytes, but should have {size}: restore it")
+        raise MalformedFileError(
+            f"'{objects.url}{key}' has {len(data)} bytes, but should have {size}", Remedy("restore it")
+        )
     if zlib.crc32(data) != snapshot.bundle.crc32:
-        raise MalformedFileError(f"'{objects.url}{key}' is damaged: its checksum is wrong; restore it")
+        raise MalformedFileError(f"'{objects.url}{key}' is damaged: its checksum is wrong", Remedy("restore it"))
     _check_bundle(snapshot, data, objects.url)
     if bundles is not None:
         bundles[name] = data
@@ -340,7 +350,9 @@ def array_in(
         if isinstance(manifest, ChunkManifest):
             array.validate()
     except ManifestError as error:
-        raise MalformedFileError(f"array '{path}' of '{archive.url}' is damaged: {error}; restore it") from error
+        raise MalformedFileError(
+            f"array '{path}' of '{archive.url}' is damaged: {error}", Remedy("restore it")
+        ) from error
     return array
 
 
@@ -349,14 +361,16 @@ def _bundled(path: str, node: ArrayNode, bundle: bytes, url: str) -> ChunkManife
     data = bundle[offset : offset + length]
     where = f"array '{path}' of '{url}'"
     if not 0 <= offset <= offset + length <= len(bundle) or header.grid.shape != (1,) * len(header.grid.shape):
-        raise MalformedFileError(f"{where} is not in the bundle of its snapshot: restore it")
+        raise MalformedFileError(f"{where} is not in the bundle of its snapshot", Remedy("restore it"))
     if len(header.encodings) != 1:
-        raise MalformedFileError(f"{where} has {len(header.encodings)} encodings, but one chunk: restore it")
+        raise MalformedFileError(f"{where} has {len(header.encodings)} encodings, but one chunk", Remedy("restore it"))
     (encoding,) = header.encodings
     size = encoding.size * encoding.dtype.itemsize
     least, most = (0, _MAX_VARIABLE_BYTES) if encoding.codecs else (size, min(size, _MAX_VARIABLE_BYTES))
     try:
         raw = decompressed(data, least=least, most=most)
     except ValueError as error:
-        raise MalformedFileError(f"{where} is damaged in the bundle of its snapshot: {error}; restore it") from error
+        raise MalformedFileError(
+            f"{where} is damaged in the bundle of its snapshot: {error}", Remedy("restore it")
+        ) from error
     return ChunkManifest.from_bytes([raw], shape=header.grid.shape, encoding=encoding, fill=header.fills[0])

@@ -17,7 +17,7 @@ from numcodecs import blosc
 from numpy.typing import NDArray
 
 from virtualstack.codecs.shards import INDEX_CHECKSUM_BYTES, INDEX_ENTRY_BYTES, NO_CHUNK
-from virtualstack.errors import MalformedFileError
+from virtualstack.errors import MalformedFileError, Remedy
 from virtualstack.vstack.format.documents import decompressed
 
 ABSENT_ROW, EMPTY_ROW, INLINE_ROW = -1, -2, -3
@@ -85,7 +85,9 @@ def decode_page(data: bytes | memoryview, columns: int, n_rows: int, /, *, where
             raise ValueError("its checksum is wrong")
         page = np.frombuffer(bytearray(decompressed(data, least=nbytes, most=nbytes)), "<i8").reshape(columns, n_rows)
     except ValueError as error:
-        raise MalformedFileError(f"{where} is damaged: {error}; restore it, or open another snapshot") from error
+        raise MalformedFileError(
+            f"{where} is damaged: {error}", Remedy("restore it, or open another snapshot")
+        ) from error
     stored, follows = _follows(page[0])
     gap, length = page[1][stored], page[2][stored]
     run = gap.copy()
@@ -129,11 +131,13 @@ def parse_index(data: bytes | memoryview, size: int, mark: bytes, /, *, where: s
     end = len(data) - INDEX_CHECKSUM_BYTES
     found, body, checksum = bytes(data[:_SHARD_MARK_BYTES]), bytes(data[_SHARD_MARK_BYTES:end]), bytes(data[end:])
     if found != mark:
-        raise MalformedFileError(f"{where} is another object than its name says; restore it, or open another snapshot")
+        raise MalformedFileError(
+            f"{where} is another object than its name says", Remedy("restore it, or open another snapshot")
+        )
     spots = np.frombuffer(body, "<u8").reshape(-1, 2)
     present = spots[:, 0] != NO_CHUNK
     if _checksum(body) != checksum or bool((spots[present] > size).any()) or bool((spots[present].sum(1) > size).any()):
-        raise MalformedFileError(f"{where} has a damaged index; restore it, or open another snapshot")
+        raise MalformedFileError(f"{where} has a damaged index", Remedy("restore it, or open another snapshot"))
     return PageIndex(np.where(present[:, None], spots, 0).astype(np.int64))
 
 
@@ -169,7 +173,7 @@ class Placements:
                 raise ValueError(f"its numbers have dtype '{numbers.dtype}'")
             table = numbers.reshape(len(rows), width(ndim))
         except (ValueError, TypeError, OverflowError) as error:
-            raise MalformedFileError(f"'{where}' has invalid placements: {error}. Restore it") from error
+            raise MalformedFileError(f"'{where}' has invalid placements: {error}", Remedy("restore it")) from error
         found = cls(table)
         begins, counts = found.begins, found.counts
         if (
@@ -178,11 +182,11 @@ class Placements:
             or (counts < 1).any()
             or (np.abs(table) > _LIMIT).any()
         ):
-            raise MalformedFileError(f"'{where}' has a placement with invalid numbers: restore it")
+            raise MalformedFileError(f"'{where}' has a placement with invalid numbers", Remedy("restore it"))
         with np.errstate(over="ignore"):
             reach = np.abs(found.strides.astype(float)) * (counts - 1)
         if (reach.sum(1) + table[:, 1] > _LIMIT).any():
-            raise MalformedFileError(f"'{where}' has a placement beyond all rows: restore it")
+            raise MalformedFileError(f"'{where}' has a placement beyond all rows", Remedy("restore it"))
         return found
 
     @property

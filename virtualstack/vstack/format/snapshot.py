@@ -11,7 +11,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from virtualstack.errors import MalformedFileError, ManifestError, UnsupportedFeatureError, WriterError
+from virtualstack.errors import MalformedFileError, ManifestError, Remedy, UnsupportedFeatureError, WriterError
 from virtualstack.manifests import ManifestArray, ManifestGroup
 from virtualstack.manifests.serialised.headers import (
     ArrayHeader,
@@ -159,7 +159,7 @@ class Snapshot:
             if isinstance(error, MalformedFileError):
                 raise
             raise MalformedFileError(
-                f"'{url}' is not a snapshot of a vstack: {error!r}; restore it, or open another one", url=url
+                f"'{url}' is not a snapshot of a vstack: {error!r}", Remedy("restore it, or open another one"), url=url
             ) from error
 
 
@@ -169,13 +169,15 @@ def read_document(data: bytes, /, *, number: int, url: str) -> dict[str, Any]:
     if document.get("vstack_format") != FORMAT:
         raise UnsupportedFeatureError(
             f"'{url}' is of version {document.get('vstack_format')!r} of the format; this virtualstack reads version "
-            f"{FORMAT}. Update virtualstack",
+            f"{FORMAT}",
+            Remedy("update virtualstack"),
             url=url,
             feature="format version",
         )
     if document.get("number") != number:
         raise MalformedFileError(
-            f"'{url}' has number {document.get('number')!r}, but should have {number}. Restore it, or open another one",
+            f"'{url}' has number {document.get('number')!r}, but should have {number}",
+            Remedy("restore it, or open another one"),
             url=url,
         )
     return document
@@ -204,7 +206,9 @@ def decode_uses(document: Mapping[str, Any], /, *, url: str) -> Uses:
             ledger=tuple(check_page(page).name for page in document.get("ledger", ())),
         )
     except (ManifestError, KeyError, TypeError, ValueError) as error:
-        raise MalformedFileError(f"'{url}' is not a snapshot of a vstack: {error!r}; restore it", url=url) from error
+        raise MalformedFileError(
+            f"'{url}' is not a snapshot of a vstack: {error!r}", Remedy("restore it"), url=url
+        ) from error
 
 
 def _stored(path: str, write: Any, what: Any, heap: Heap) -> dict[str, Any]:
@@ -274,7 +278,8 @@ def check_names(group: ManifestGroup, /) -> None:
         for name in (*node.arrays, *node.groups):
             if name in ("", ".", "..") or "/" in name:
                 raise WriterError(
-                    f"{name!r} in '{path or '/'}' cannot be the name of a variable or group in a vstack: rename it",
+                    f"{name!r} in '{path or '/'}' cannot be the name of a variable or group in a vstack",
+                    Remedy("rename it"),
                     variable=name,
                 )
 
@@ -365,7 +370,9 @@ def group_tree(snapshot: Snapshot, arrays: Mapping[str, ManifestArray], url: str
                 children[folder][name] = path
         return _subtree("", snapshot.groups, members, children, url)
     except (KeyError, ManifestError) as error:
-        raise MalformedFileError(f"'{url}' has groups that do not form a tree: {error}; restore it", url=url) from error
+        raise MalformedFileError(
+            f"'{url}' has groups that do not form a tree: {error}", Remedy("restore it"), url=url
+        ) from error
 
 
 def _subtree(

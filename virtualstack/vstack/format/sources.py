@@ -74,7 +74,7 @@ class SourcePage:
             columns += [nulls if document.get(name) is None else document[name] for name in _OPTIONAL_COLUMNS]
             rows = tuple(zip(*columns, strict=True))
         except (KeyError, TypeError, ValueError) as error:
-            raise MalformedFileError(f"'{where}' is not a page of sources: {error!r}; restore it") from error
+            raise MalformedFileError(f"'{where}' is not a page of sources: {error!r}", Remedy("restore it")) from error
         return cls(tuple(_checked(row, where) for row in rows))
 
 
@@ -93,7 +93,7 @@ def _checked(row: Sequence[Any], where: str) -> SourceRow:
             if is_number and prefix >= 0 and (size is None or 0 <= size < 1 << 63):
                 times = [None if x is None else float(x) for x in (time, latest)]
                 return SourceRow(prefix, suffix, size, times[0], etag, times[1], digest)
-    raise MalformedFileError(f"'{where}' has the source {str(row)[:200]}, which is not valid: restore it")
+    raise MalformedFileError(f"'{where}' has the source {str(row)[:200]}, which is not valid", Remedy("restore it"))
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -112,7 +112,7 @@ class Prefixes:
     def __post_init__(self) -> None:
         if len(self.moved) > MAX_MOVED:
             raise MalformedFileError(
-                f"'{self.store}' has {len(self.moved)} relocations; at most {MAX_MOVED} are read: restore it"
+                f"'{self.store}' has {len(self.moved)} relocations; at most {MAX_MOVED} are read", Remedy("restore it")
             )
 
     def location(self, row: SourceRow, prefixes: Sequence[int], /) -> Location:
@@ -149,7 +149,8 @@ class Prefixes:
         if not 0 <= number < len(self.table):
             raise MalformedFileError(
                 f"'{self.store}' has a source with prefix number {number}, but the store has {len(self.table)} "
-                "prefixes: restore it"
+                "prefixes",
+                Remedy("restore it"),
             )
         text = self.table[number] + row[1]
         for old, new, n in self.moved:

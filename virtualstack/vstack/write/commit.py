@@ -188,7 +188,8 @@ def check_there(objects: ObjectStore, number: int, time: float, /) -> None:
     if not is_there:
         raise ConflictError(
             f"this change is based on snapshot {number} of '{objects.url.rstrip('/')}', which has expired. "
-            "Nothing was committed. Open the store again, and repeat the change"
+            "Nothing was committed",
+            Remedy("open the store again, and repeat the change"),
         )
 
 
@@ -200,7 +201,8 @@ def _check_kept(segment: Segment, keys: Sequence[str], objects: ObjectStore) -> 
     if not set(keys) <= set(kept):
         raise ConflictError(
             f"files of this change were deleted from '{objects.url.rstrip('/')}' by an expire before the commit, and "
-            "nothing was committed. Write it again, and call expire with a longer grace period than writers need"
+            "nothing was committed",
+            Remedy("write it again, and call expire with a longer grace period than writers need"),
         )
 
 
@@ -224,7 +226,8 @@ def _bundled(made: Snapshot, edit: Edit, head: Snapshot, store: OpenStore) -> Sn
     if max(len(data), sum(map(decoded_size, chunks.values()))) > MAX_BUNDLE_BYTES:
         raise WriterError(
             f"'{store.objects.url}' would have more than {MAX_BUNDLE_BYTES} bytes of loaded coordinates and small "
-            "variables. Write some of them to another store"
+            "variables",
+            Remedy("write some of them to another store"),
         )
     store.objects.target.put(bundle_key(name), data)
     store.bundles[name] = data

@@ -272,7 +272,8 @@ def _check_values(writer: SegmentWriter, objects: ObjectStore) -> None:
         if isinstance(found, SourceNotFoundError):
             raise ConflictError(
                 f"values that this change would store again have expired since they were opened: '{url}'. Nothing was "
-                "committed. Open the store again, and repeat the change"
+                "committed",
+                Remedy("open the store again, and repeat the change"),
             ) from found
 
 

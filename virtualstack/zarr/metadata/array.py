@@ -12,7 +12,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from virtualstack.codecs.codec import Codec
-from virtualstack.errors import MalformedFileError, ManifestError, UnsupportedFeatureError, WriterError
+from virtualstack.errors import MalformedFileError, ManifestError, Remedy, UnsupportedFeatureError, WriterError
 from virtualstack.manifests import (
     ENTRY,
     ChunkAxis,
@@ -39,7 +39,9 @@ _MAX_AXES = 32  # the limit of HDF5, and of numpy's broadcasting
 
 def malformed(where: str, key: str, value: object, expected: str, /) -> MalformedFileError:
     """Return the error for metadata in which a key has a value that zarr does not allow."""
-    return MalformedFileError(f"'{where}' has {key} {repr(value)[:200]}; expected {expected}. Write its metadata again")
+    return MalformedFileError(
+        f"'{where}' has {key} {repr(value)[:200]}; expected {expected}", Remedy("write its metadata again")
+    )
 
 
 def check_name(name: str, key: str, zarr_format: Literal[2, 3], /) -> None:
@@ -48,7 +50,8 @@ def check_name(name: str, key: str, zarr_format: Literal[2, 3], /) -> None:
     if name in ("", ".", "..", reserved) or "/" in name or "\\" in name or name.startswith(beginning):
         raise WriterError(
             f"'{name}' cannot be a name in zarr. Names have no '/' or '\\', and do not begin with '{beginning}'. "
-            "Other reserved names are '', '.', '..' and 'zarr.json'. Rename it",
+            "Other reserved names are '', '.', '..' and 'zarr.json'",
+            Remedy("rename it"),
             variable=key,
             feature="name",
         )

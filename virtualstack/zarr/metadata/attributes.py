@@ -10,7 +10,7 @@ from typing import Any
 
 import numpy as np
 
-from virtualstack.errors import MalformedFileError, WriterError
+from virtualstack.errors import MalformedFileError, Remedy, WriterError
 from virtualstack.manifests import ManifestGroup, unnamed_coordinates
 
 _EXTRA, _ATTRIBUTE_DTYPES = "virtualstack", "attribute_dtypes"
@@ -126,7 +126,8 @@ def restore_cf(attributes: Mapping[str, Any], cf: Mapping[str, Any], /, *, varia
         if name in attributes and not _same(_value(attributes[name], name), _value(value, name)):
             raise WriterError(
                 f"variable '{variable}' has {name} = {attributes[name]!r}, but its stored values have {value!r}; "
-                "references cannot change the meaning of stored bytes. Set the attribute back, or remove it",
+                "references cannot change the meaning of stored bytes",
+                Remedy("set the attribute back, or remove it"),
                 variable=variable,
                 feature=name,
             )
@@ -189,4 +190,4 @@ def parse_json(text: str | bytes | bytearray, /, *, where: str) -> Any:
     try:
         return json.loads(text)
     except (ValueError, RecursionError) as error:
-        raise MalformedFileError(f"'{where}' is not JSON: {error}. Write it again") from error
+        raise MalformedFileError(f"'{where}' is not JSON: {error}", Remedy("write it again")) from error

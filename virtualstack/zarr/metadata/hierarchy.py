@@ -6,7 +6,7 @@ from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
-from virtualstack.errors import MalformedFileError, ManifestError, UnsupportedFeatureError
+from virtualstack.errors import MalformedFileError, ManifestError, Remedy, UnsupportedFeatureError
 from virtualstack.manifests import Manifest, ManifestArray, ManifestGroup, Refusal
 from virtualstack.printable import counted
 from virtualstack.zarr.metadata.array import ArrayMetadata, malformed, read_object
@@ -103,7 +103,8 @@ def build_group(
         try:
             if not path and len(arrays) > 1:
                 raise UnsupportedFeatureError(
-                    f"'{where}' is an array that contains other arrays, which zarr does not have. Write it again",
+                    f"'{where}' is an array that contains other arrays, which zarr does not have",
+                    Remedy("write it again"),
                     feature="array at the root",
                 )
             described = _describe(path, metadata, at, masks_fill_value, rectilinear, sharded)
@@ -118,7 +119,7 @@ def build_group(
     try:
         return _finish(root, url)
     except ManifestError as error:
-        raise MalformedFileError(f"'{where}' contradicts itself: {error}. Write it again", url=url) from error
+        raise MalformedFileError(f"'{where}' contradicts itself: {error}", Remedy("write it again"), url=url) from error
 
 
 def _describe(

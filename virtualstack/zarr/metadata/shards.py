@@ -11,7 +11,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from virtualstack.codecs.shards import INDEX_CHECKSUM_BYTES, INDEX_ENTRY_BYTES, NO_CHUNK
-from virtualstack.errors import MalformedFileError
+from virtualstack.errors import MalformedFileError, Remedy
 from virtualstack.manifests.cells import distinct_rows
 
 _BLOCK_CHUNKS = 1 << 20  # chunks that are processed together
@@ -124,7 +124,7 @@ class Shards:
 
     def _damaged(self, shard: int, where: str, reason: str) -> MalformedFileError:
         cell = tuple(int(i) for i in np.unravel_index(int(shard), self.shape)) if math.prod(self.shape) > 1 else ()
-        return MalformedFileError(f"shard {cell} of '{where}' is damaged: it {reason}; write it again")
+        return MalformedFileError(f"shard {cell} of '{where}' is damaged: it {reason}", Remedy("write it again"))
 
 
 def _alike(shapes: NDArray[np.int64]) -> Iterator[NDArray[np.int64]]:

@@ -16,7 +16,7 @@ from zarr.dtype import data_type_registry
 
 from virtualstack.codecs.codec import Codec
 from virtualstack.codecs.shards import SHARDS
-from virtualstack.errors import ManifestError, UnsupportedFeatureError
+from virtualstack.errors import ManifestError, Remedy, UnsupportedFeatureError
 from virtualstack.manifests import Fill
 from virtualstack.printable import counted
 from virtualstack.zarr.metadata.array import (
@@ -190,7 +190,8 @@ def _named(value: object, what: str, where: str) -> tuple[str, dict[str, Any]]:
 
 def _unsupported(where: str, feature: str) -> UnsupportedFeatureError:
     return UnsupportedFeatureError(
-        f"'{where}' has the {feature}, which cannot be expressed as a virtual array. Read it with zarr itself",
+        f"'{where}' has the {feature}, which cannot be expressed as a virtual array",
+        Remedy("read it with zarr itself"),
         feature=feature,
     )
 
