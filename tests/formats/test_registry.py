@@ -86,7 +86,7 @@ def test_what_is_no_data_is_recognised(data, hint, write):
     [
         ("x.dat", b"abc", UnknownFormatError, r"61 62 63.*suffix '\.dat'.*vs\.list_readers\(\).*reader="),
         ("x.nc", b"abc", MalformedFileError, "named like HDF5 / netCDF-4 or netCDF-3, but begins with.*61 62 63"),
-        ("x.nc", b"", MalformedFileError, r"is empty \(0 bytes\).*fetch it again"),
+        ("x.nc", b"", MalformedFileError, r"is empty \(0 bytes\).*Fetch it again"),
         ("x.nc", None, SourceNotFoundError, "no file at"),
     ],
     ids=["unknown", "misnamed", "empty", "missing"],

@@ -153,7 +153,7 @@ def test_names_that_make_no_path_are_refused(name, is_group):
     array = inline_array(np.arange(3), name="v", dims=["x"], attributes={})
     group = ManifestGroup(groups={name: ManifestGroup()}) if is_group else ManifestGroup(arrays={name: array})
     url = f"memory://names/{next(SERIAL)}.vstack"
-    with pytest.raises(WriterError, match="rename it"):
+    with pytest.raises(WriterError, match="Rename it"):
         save(group, url)
     with pytest.raises(SourceNotFoundError):
         read(url)

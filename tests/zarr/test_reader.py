@@ -610,7 +610,7 @@ def test_damaged_shards(tmp_path, damage):
     else:
         data[-256:] = struct.pack("<2Q", len(data) - 1, 2) + data[-240:]
     path.write_bytes(data)
-    with pytest.raises(MalformedFileError, match="write it again"):
+    with pytest.raises(MalformedFileError, match="Write it again"):
         ours(tmp_path / "a.zarr")
 
 

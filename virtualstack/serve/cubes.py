@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import os
+import re
 import time
 from collections import OrderedDict
 from collections.abc import Callable, Mapping
@@ -57,10 +58,10 @@ def name_in_url(text: str, /) -> str:
 def name_from_url(url: str, /) -> str:
     """Return the name of a cube for the URL or path of its file: that of the file without its suffixes.
 
-    >>> name_from_url("s3://bucket/rain.icechunk/")
-    'rain'
+    >>> name_from_url("s3://bucket/rain.icechunk/"), name_from_url("air.2m.1999.nc")
+    ('rain', 'air.2m.1999')
     """
-    return name_in_url(PurePosixPath(url.rstrip("/")).name.partition(".")[0])
+    return name_in_url(re.sub(r"(\.[A-Za-z]+\d?)+$", "", PurePosixPath(url.rstrip("/")).name).strip("."))
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
