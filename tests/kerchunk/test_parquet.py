@@ -272,7 +272,7 @@ def test_text_stored_as_differences_is_refused():
     data = parquet_bytes(pa.table({"path": ["a" * 100_000] * 3000}), **options)
     with pytest.raises(
         MalformedFileError,
-        match="the column 'path' has the encoding DELTA_BYTE_ARRAY, which is not read. Write the references",
+        match=r"the column 'path' has the encoding DELTA_BYTE_ARRAY, which is not read\. Write the references",
     ):
         read_record(data, 3000, 3000, where="r")
 

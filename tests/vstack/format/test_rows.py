@@ -198,7 +198,7 @@ def test_a_page_with_another_value_is_damaged():
     """Blosc itself does not notice: the values are not compressed."""
     data = bytearray(encode_page(np.random.default_rng(0).integers(-(1 << 63), 1 << 63, (3, 50), np.int64)))
     data[-5] ^= 1
-    with pytest.raises(MalformedFileError, match="here is damaged: its checksum is wrong. Restore it"):
+    with pytest.raises(MalformedFileError, match=r"here is damaged: its checksum is wrong\. Restore it"):
         decode_page(data, 3, 50, where="here")
 
 
