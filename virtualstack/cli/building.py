@@ -122,6 +122,10 @@ def run(options: Build, /) -> int:
     if len(urls) > 1:
         for note in plan.notes([FileFacts(source=url) for url in urls]):
             say("note", worded(note))
+    if not is_tree:
+        known = {x for dataset in opened for x in get_refusals(dataset)}
+        for one in dict.fromkeys(x for x in get_refusals(joined) if x not in known):
+            say("note", f"'{one.path}' {one.reason}")
     new = options.how["new_dim"]
     along = ", ".join((*new, *(x for x in plan.dims if x not in new))) or dim
     if options.expand and not (along or options.append_dim):
