@@ -76,22 +76,22 @@ FITTING = Fitting.from_options(join="outer", options=None, storage=STORAGE)
 REFUSED = {
     "appended labels that are before": (
         appended([1, 3, 5], [4, 6, 7]),
-        "to append start at 4 in 'new', but the labels of 'old' end at 5. Use",
+        "to append start at 4 in 'new', but the labels of 'old' end at 5. In a vstack, use",
         ("t", "order", 5, 4, "old", "new"),
     ),
     "appended labels that equal the last": (
         appended([1, 3, 5], [5]),
-        "to append start at 5 in 'new', but the labels of 'old' end at 5. Use",
+        "to append start at 5 in 'new', but the labels of 'old' end at 5. In a vstack, use",
         ("t", "order", 5, 5, "old", "new"),
     ),
     "appended labels that descend": (
         appended([1, 3, 5], [8, 7, 6]),
-        "to append do not ascend in 'new', but the labels of 'old' end at 5. Use",
+        "to append do not ascend in 'new', but the labels of 'old' end at 5. In a vstack, use",
         ("t", "order", 5, 8, "old", "new"),
     ),
     "appended labels that are twice": (
         appended(np.zeros(0, "i8"), [6, 7, 7]),
-        "to append do not ascend in 'new', but the labels of 'old' end at None. Use",
+        "to append do not ascend in 'new', but the labels of 'old' end at None. In a vstack, use",
         ("t", "order", None, 6, "old", "new"),
     ),
     "a dimension that one file lacks": (

@@ -318,7 +318,7 @@ def test_the_hdf5_library_opens_nothing_that_strangers_files_name(strangers, tmp
     assert done.refreshed == (f"file://{source}",)
     reasons = [chunk.reason for chunk in found if chunk.url.endswith("000.nc")]
     assert reasons
-    assert all("The library would open" in reason for reason in reasons)
+    assert all("the HDF5 library would open" in reason for reason in reasons)
 
 
 def test_a_user_block_hides_no_hdf5_file(strangers, tmp_path):
@@ -331,7 +331,7 @@ def test_a_user_block_hides_no_hdf5_file(strangers, tmp_path):
     storage = Storage.from_option().only(Permission.from_allow(strangers, vs.Listed()))
     with (
         not_opened(secret),
-        pytest.raises(UnsupportedFeatureError, match="The library would open"),
+        pytest.raises(ForbiddenLocationError, match="the HDF5 library would open"),
         open_independently(f"file://{source}", None, storage) as dataset,
     ):
         dataset.load()
