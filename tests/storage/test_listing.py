@@ -1,6 +1,8 @@
 """Patterns of paths and URLs: what is there, in natural order, or an error."""
 
 import glob
+import re
+from itertools import product
 from pathlib import Path
 
 import moto.s3.models
@@ -246,3 +248,13 @@ def test_keys_that_obstore_has_not_open_through_s3fs(s3, odd, tmp_path):
         assert find_urls([url], storage={"s3://bucket/": filesystem}) == [url]
         assert vs.open_virtual_dataset(url, storage={"s3://bucket/": filesystem}).virtual.open().v.item() == 6
         s3.client.delete_object(Bucket=BUCKET, Key=key)
+
+
+def test_numbers_in_names_are_ordered_by_their_value():
+    """Names as (text, number, digits, text, ...) is what the keys stand for; equal numbers by their digits."""
+
+    def parts(name):
+        return [(0, int(x), x) if i % 2 else (1, 0, x) for i, x in enumerate(re.split("([0-9]+)", name))]
+
+    names = ["".join(x) for n in range(5) for x in product("019a-", repeat=n)] + ["a" + "9" * 30, "a1" + "0" * 30]
+    assert sorted(names, key=natural_key) == sorted(names, key=parts)

@@ -185,14 +185,19 @@ def is_pattern(path: str | os.PathLike[str], /) -> bool:
     return local is None or not os.path.exists(local)
 
 
-def natural_key(text: str, /) -> list[tuple[int, int, str]]:
-    """Return a sort key that orders numbers in names by their value.
+def natural_key(text: str, /) -> str:
+    """Return a sort key that orders numbers in names by their value; it is short, as there may be millions.
 
     >>> sorted(["b10.nc", "b9.nc", "a.nc"], key=natural_key)
     ['a.nc', 'b9.nc', 'b10.nc']
     """
-    parts = re.split(r"([0-9]+)", text)
-    return [(0, int(x), x) if i % 2 else (1, 0, x) for i, x in enumerate(parts)]
+    return re.sub("[0-9]+", _by_value, text)
+
+
+def _by_value(found: re.Match[str]) -> str:
+    """Return digits after their value, and that after its length; what goes on with a number is before other text."""
+    value = found[0].lstrip("0")
+    return f"\0{len(value):04}{value}{found[0]}\0"
 
 
 def found_url(path: str | os.PathLike[str], /) -> str:
