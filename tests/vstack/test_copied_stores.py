@@ -12,7 +12,7 @@ import virtualstack as vs
 from tests.data.stores import load as read
 from tests.vstack.archive import as_read, change_snapshot, copy_with_other_times, days, join, values_of, write_day
 from virtualstack.combine.precedence import Candidate
-from virtualstack.errors import SourceChangedError
+from virtualstack.errors import SourceChangedError, WriterError
 from virtualstack.storage import digests
 
 
@@ -133,3 +133,15 @@ def test_the_newest_file_counts_in_a_portable_store(portable, is_newer):
         got = read(portable / f"{name}.vstack")["t"][2:4]
         np.testing.assert_array_equal(got, xr.load_dataset(counts, engine="h5netcdf")["t"])
     assert None not in seen
+
+
+def test_a_file_in_another_folder_has_no_relative_location(tmp_path):
+    """It stayed absolute without a word, so that a moved store did not find it."""
+    for folder in ("data", "cubes"):
+        (tmp_path / folder).mkdir()
+    xr.Dataset({"a": ("x", [1.0, 2.0])}).to_netcdf(tmp_path / "data" / "a.nc", engine="netcdf4")
+    vds = vs.open_virtual_dataset(tmp_path / "data" / "a.nc")
+    with pytest.raises(WriterError, match="no relative location"):
+        vds.virtual.to_vstack(tmp_path / "cubes" / "x.vstack", relative=True)
+    vds.virtual.to_vstack(tmp_path / "cubes" / "x.vstack")
+    vds.virtual.to_vstack(tmp_path / "x.vstack", relative=True)

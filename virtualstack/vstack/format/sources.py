@@ -258,7 +258,14 @@ class Prefixes:
     def _begin(self, location: Location, *, relative: bool) -> str:
         """Return ``"./"`` or ``"../"`` if a source is written relative to the store, and ``""`` otherwise."""
         may_be = (STORE, PARENT) if relative or location.relative_to == self.store else (STORE,)
-        return next((begin for begin in may_be if self._fits(location.url, begin)), "")
+        begin = next((begin for begin in may_be if self._fits(location.url, begin)), "")
+        if relative and not begin and split_url(location.url)[0] == split_url(self.store)[0]:
+            raise WriterError(
+                f"'{location.url}' is not below the folder of '{self.store}', so it has no relative location. Write "
+                "the store beside the folder of its files",
+                Remedy("leave out", relative=True),
+            )
+        return begin
 
     def _near(self, urls: Sequence[str], known: Sequence[str], begin: str) -> list[str]:
         """Choose prefixes for URLs whose prefixes begin with ``begin``."""
