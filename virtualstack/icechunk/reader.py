@@ -147,7 +147,7 @@ class Icechunk:
         except icechunk.IcechunkError as error:
             raise StorageError(
                 f"'{url}' cannot be opened by Icechunk: {read_reason(error)}",
-                Remedy("check the URL and storage="),
+                Remedy("check the URL and", storage=...),
                 url=url,
             ) from error
         try:

@@ -75,7 +75,7 @@ def save_icechunk(
         if isinstance(error, icechunk.IcechunkError):
             raise StorageError(
                 f"'{url}' cannot be written by Icechunk: {read_reason(error)}",
-                Remedy("check the URL and storage="),
+                Remedy("check the URL and", storage=...),
                 url=url,
             ) from error
         raise

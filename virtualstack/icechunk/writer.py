@@ -109,7 +109,7 @@ def check_store(store: Any, /) -> Any:
     if store.read_only:
         raise WriterError(
             "this session of Icechunk is read-only",
-            Remedy("open a writable one: repo.writable_session('main')"),
+            Remedy("open a writable one with", "repo.writable_session('main')"),
             feature="read-only session",
         )
     return store

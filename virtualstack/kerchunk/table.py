@@ -130,7 +130,7 @@ def are_metadata(keys: pa.Array, /) -> NDArray[np.bool_]:
 def _not_expanded(what: str, where: str) -> UnsupportedFeatureError:
     return UnsupportedFeatureError(
         f"'{where}' {what}",
-        Remedy("write the references without them: fsspec expands them with simple_templates=False"),
+        Remedy("write the references without them, as fsspec expands them"),
         feature="templates",
     )
 

@@ -93,7 +93,7 @@ def check_cells(grid: ChunkGrid, axis: int, n_cells: int, /) -> None:
         raise ChunkAlignmentError(
             f"this would cut the chunks into {after} pieces, and a manifest has at most {MAX_CUT_CELLS} of "
             f"{ENTRY.itemsize} bytes each",
-            Remedy("use .virtual.open(), which reads values"),
+            Remedy("use {}, which reads values", ".virtual.open()"),
             axis=axis,
         )
 

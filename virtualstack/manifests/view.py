@@ -193,7 +193,7 @@ def _cells_of(axis: ChunkAxis, picked: range) -> _Cells:
         raise ChunkAlignmentError(
             f"a slice with a step meets {min(len(picked), axis.n_cells)} chunks along an axis, more than "
             f"{MAX_CUT_CELLS}",
-            Remedy("take a part of it first, or use .virtual.open(), which reads values"),
+            Remedy("take a part of it first, or use {}, which reads values", ".virtual.open()"),
         )
     cells, firsts, lengths, _ = axis.pieces(picked)
     if picked.step < 0:

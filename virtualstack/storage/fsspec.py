@@ -340,11 +340,11 @@ def _translated(error: Exception, url: str) -> StorageError:
     if isinstance(error, PermissionError):
         return AccessDeniedError(
             f"'{url}': access denied: {error}",
-            Remedy("give storage= a filesystem whose credentials have access"),
+            Remedy("give a filesystem whose credentials have access:", storage=...),
             url=url,
         )
     return StorageError(
         f"'{url}' cannot be reached: {error!r}",
-        Remedy("check the URL, and the options or the filesystem in storage="),
+        Remedy("check the URL, and the options or the filesystem in", storage=...),
         url=url,
     )

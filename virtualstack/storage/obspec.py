@@ -71,5 +71,5 @@ def _translate(error: Exception, url: str) -> NoReturn:
         raise SourceNotFoundError(f"there is nothing at '{url}': {error}", Remedy("check the URL"), url=url) from error
     reason = f"{type(error).__name__}: {error}".partition("\n")[0]
     raise StorageError(
-        f"'{url}' cannot be reached: {reason}", Remedy("check the store in storage="), url=url
+        f"'{url}' cannot be reached: {reason}", Remedy("check the store in", storage=...), url=url
     ) from error

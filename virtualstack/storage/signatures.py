@@ -67,7 +67,5 @@ def signed(url: str, options: Mapping[str, object], /) -> str:
     if query is None:
         return url
     if not isinstance(query, str):
-        raise StorageError(
-            f"query= of storage= for '{url}' is {query!r:.100}", Remedy("give text such as 'sig=...'"), url=url
-        )
+        raise StorageError(f"query= of storage= for '{url}' is {query!r:.100}, and no text such as 'sig=...'", url=url)
     return f"{url}{'&' if '?' in url else '?'}{query.lstrip('?')}" if query else url
