@@ -340,7 +340,7 @@ def _translated(error: Exception, url: str) -> StorageError:
     if isinstance(error, PermissionError):
         return AccessDeniedError(
             f"'{url}': access denied: {error}",
-            Remedy("give a filesystem whose credentials have access:", storage=...),
+            Remedy("give {} a filesystem whose credentials have access", storage=...),
             url=url,
         )
     return StorageError(
