@@ -76,9 +76,7 @@ def read(store, home):
     return json.loads(done.stdout)
 
 
-@pytest.mark.parametrize(
-    "form", [x if x == "vstack" else pytest.param(x, marks=pytest.mark.apart) for x in FORMS]
-)
+@pytest.mark.parametrize("form", [x if x == "vstack" else pytest.param(x, marks=pytest.mark.apart) for x in FORMS])
 def test_a_colleague_opens_a_cube(tmp_path, share, expected, form):
     """With a home of her own, in which nothing is, and in a container without a home."""
     store = build(share, form, relative=False)
