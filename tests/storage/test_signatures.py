@@ -106,5 +106,5 @@ def test_storage_signs_when_references_are_read(server, tmp_path, query):
 
 def test_another_query_is_refused(server):
     """Only text, or a function that returns text."""
-    with pytest.raises(StorageError, match=r"query= of storage= for .* is 3\. Give text"):
+    with pytest.raises(StorageError, match=r"query= of storage= for .* is 3, and no text"):
         vs.open_virtual_dataset(server.url("000.nc"), storage={server.root: {"query": 3}})
