@@ -141,7 +141,7 @@ def test_a_file_in_another_folder_has_no_relative_location(tmp_path):
         (tmp_path / folder).mkdir()
     xr.Dataset({"a": ("x", [1.0, 2.0])}).to_netcdf(tmp_path / "data" / "a.nc", engine="netcdf4")
     vds = vs.open_virtual_dataset(tmp_path / "data" / "a.nc")
-    with pytest.raises(WriterError, match="no relative location"):
+    with pytest.raises(WriterError, match="no location relative to"):
         vds.virtual.to_vstack(tmp_path / "cubes" / "x.vstack", relative=True)
     vds.virtual.to_vstack(tmp_path / "cubes" / "x.vstack")
     vds.virtual.to_vstack(tmp_path / "x.vstack", relative=True)

@@ -186,8 +186,8 @@ class Repository:
         message
             Message of the snapshot, for the log.
         relative
-            If true, sources in the folder that holds the store are written relative to the store, so that both can be
-            moved together.
+            If true, sources are written relative to the store, so that both can be moved together. Those on the server
+            of the store must be in the folder that holds it.
         checksums
             If true, a checksum of all bytes of each source is recorded, which reads every source once
             (docs/how-to/check-a-vstack.md).
@@ -889,8 +889,8 @@ class Repository:
         message
             Message of the snapshot, for the log.
         relative
-            If true, sources in the folder that holds the store are written relative to the store, so that both can be
-            moved together.
+            If true, sources are written relative to the store, so that both can be moved together. Those on the server
+            of the store must be in the folder that holds it.
         checksums
             If true, a checksum of all bytes of each source is recorded, which reads every source once
             (docs/how-to/check-a-vstack.md).
@@ -1199,8 +1199,8 @@ class Repository:
         message
             Message of the snapshot, for the log.
         relative
-            If true, sources in the folder that holds the store are written relative to the store, so that both can be
-            moved together.
+            If true, sources are written relative to the store, so that both can be moved together. Those on the server
+            of the store must be in the folder that holds it.
         checksums
             If true, a checksum of all bytes of each source is recorded, which reads every source once
             (docs/how-to/check-a-vstack.md).

@@ -261,8 +261,8 @@ class Prefixes:
         begin = next((begin for begin in may_be if self._fits(location.url, begin)), "")
         if relative and not begin and split_url(location.url)[0] == split_url(self.store)[0]:
             raise WriterError(
-                f"'{location.url}' is not below the folder of '{self.store}', so it has no relative location. Write "
-                "the store beside the folder of its files",
+                f"'{location.url}' has no location relative to '{self.store}': those are of files below the folder of "
+                "the store, with plain names. Write the store beside the folder of its files",
                 Remedy("leave out", relative=True),
             )
         return begin
