@@ -27,7 +27,7 @@ from virtualstack.combine.fitting import Fitting
 from virtualstack.combine.precedence import Candidate, IsGone
 from virtualstack.combine.update import updated
 from virtualstack.dataset import loaded_dataset, to_group
-from virtualstack.dataset.opening import Opening
+from virtualstack.dataset.opening import Opening, open_groups
 from virtualstack.errors import (
     AccessDeniedError,
     CombineError,
@@ -53,7 +53,6 @@ from virtualstack.scanning.job import check_timeout
 from virtualstack.scanning.one import read_one
 from virtualstack.scanning.workers import ExecutorLike
 from virtualstack.storage import Allow, Storage
-from virtualstack.storage.threads import concurrently
 from virtualstack.vstack import recipe as recipes
 from virtualstack.vstack.format.ledger import Entry
 from virtualstack.vstack.format.snapshot import Snapshot
@@ -312,17 +311,11 @@ def open_files(
             for url in part.files:
                 del nodes[url]
 
-    def attempt(url: str) -> xr.Dataset | Exception:
-        try:
-            return opening.dataset(nodes[url])
-        except (ReaderError, StorageError) as error:
-            return error
-
-    urls = list(nodes)
-    for url, dataset in zip(urls, concurrently(attempt, urls, urls), strict=True):
-        if isinstance(dataset, Exception):
-            errors[url] = dataset
-            continue
+    datasets, _, failed = open_groups(
+        list(nodes.values()), list(nodes), opening.dataset, opening, None, on_error="skip"
+    )
+    errors |= failed
+    for url, dataset in zip([x for x in nodes if x not in failed], datasets, strict=True):
         try:
             if preprocess is not None:
                 dataset = preprocessed(xr.Dataset, dataset, preprocess, url)
