@@ -6,10 +6,11 @@ import os
 from typing import Any, cast
 from urllib.parse import urlencode
 
-from virtualstack.errors import SourceNotFoundError, UnsupportedFeatureError
+from virtualstack.errors import Remedy, SourceNotFoundError, UnsupportedFeatureError
 from virtualstack.location import is_http, local_path, split_url
 from virtualstack.storage import Storage
 from virtualstack.storage.identities.identity import CREDENTIALS, identities, normalise
+from virtualstack.storage.named import options_at
 
 
 def repository_storage(icechunk: Any, url: str, storage: Storage, /, *, create: bool = False) -> Any:
@@ -35,7 +36,8 @@ def repository_storage(icechunk: Any, url: str, storage: Storage, /, *, create: 
             more = _azure_options(options, url)
             return icechunk.azure_storage(account=account, container=container, prefix=key, **more)
         raise UnsupportedFeatureError(
-            f"'{url}': Icechunk needs the name of the account: storage={{'{root}': {{'account_name': '...'}}}}",
+            f"'{url}': Icechunk needs the name of the account",
+            Remedy("name it:", storage=options_at(root, account_name="...")),
             url=url,
             feature="account_name",
         )

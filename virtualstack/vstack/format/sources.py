@@ -262,7 +262,8 @@ class Prefixes:
         if relative and not begin and split_url(location.url)[0] == split_url(self.store)[0]:
             raise WriterError(
                 f"'{location.url}' has no location relative to '{self.store}': those are of files below the folder of "
-                "the store, with plain names. Write the store beside the folder of its files",
+                "the store, with plain names",
+                Remedy("write the store beside the folder of its files"),
                 Remedy("leave out", relative=True),
             )
         return begin
